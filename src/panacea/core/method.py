@@ -1,0 +1,131 @@
+"""The interface of a method. Its defaults are FedAvg; a method overrides what it does differently.
+
+All functions are pure: state comes in, new state goes out, nothing is written in place, no random number is drawn in
+client code, and gradients come from the engine. ``...`` stands for the leading dims of client code: ``()`` for one
+client (a remote site, the sequential engine), ``(rows,)`` in the vectorised engine. Per-client scalars are
+``[..., 1]`` and reductions go over the last axis only, so one text serves both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from pydantic import BaseModel, ConfigDict
+from torch import Tensor
+
+from panacea.core.aggregate import weighted_mean
+from panacea.core.local import Iterate, Local
+from panacea.core.parameters import Parameters
+from panacea.core.records import Tree, record
+from panacea.core.types import Batch, Cohort, Newcomers, Setting
+
+if TYPE_CHECKING:
+    from panacea.core.store import ClientStore
+    from panacea.core.types import ClientIds
+
+__all__ = ["Adaptation", "Method", "MethodParameters", "Model"]
+
+
+class MethodParameters(BaseModel):
+    """Base of every method's hyper-parameters (`method.*`): frozen, unknown names refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+@record
+class Model:
+    """One model vector: the server state, the download and the upload of the simplest methods."""
+
+    params: Parameters
+
+
+@dataclass(frozen=True)
+class Adaptation:
+    """A local programme that turns received parameters into the evaluated ones.
+
+    Attributes:
+        method: its `start`, `step` and `finish` are run with ``download = Model(params)``; the upload is a `Model`.
+        steps: local steps, None for the experiment's `local_steps`.
+    """
+
+    method: Method
+    steps: int | None = None
+
+
+class Method:
+    """A federated method; see the module's docstring for the rules.
+
+    Attributes:
+        name: registry name, set by the `method` decorator.
+        parameter_model: the model of its hyper-parameters.
+        draws: batches one local step needs.
+        gradients: gradient evaluations of one local step, so that comparisons of work are fair (tested).
+    """
+
+    name: ClassVar[str] = ""
+    parameter_model: ClassVar[type[MethodParameters]] = MethodParameters
+    draws: ClassVar[int] = 1
+    gradients: ClassVar[int] = 1
+
+    def __init__(self, parameters: MethodParameters | None = None) -> None:
+        self.parameters = parameters if parameters is not None else self.parameter_model()
+
+    # --- server -------------------------------------------------------------------------------------------------
+
+    def init_server(self, setting: Setting) -> Tree:
+        """The server's state before round 1."""
+        return Model(setting.initial)
+
+    def download(self, server: Tree, cohort: Cohort) -> Tree:
+        """What each client of the cohort receives, ``[rows, ...]``."""
+        return Model(server.params.expand(len(cohort), -1))
+
+    def aggregate(self, server: Tree, uploads: Tree, cohort: Cohort) -> Tree:
+        """The server's new state from the cohort's uploads ``[rows, ...]``."""
+        return Model(weighted_mean(uploads.params, cohort.weights()))
+
+    # --- client -------------------------------------------------------------------------------------------------
+
+    def init_client(self, download: Tree) -> Tree:
+        """A client's kept state before its first visit, from what it receives: a remote site has nothing else."""
+        return None
+
+    def start(self, download: Tree, client: Tree, local: Local) -> Tree:
+        """The carry before the first local step."""
+        return local.sgd.start(download.params)
+
+    def step(self, carry: Tree, download: Tree, client: Tree, batches: tuple[Batch, ...], local: Local) -> Tree:
+        """One local step. No `.item()`, no `if` on tensor values, no writing in place."""
+        return local.sgd(carry, local.grad(carry.params, batches[0]))
+
+    def finish(self, carry: Tree, download: Tree, client: Tree, steps: int | Tensor) -> tuple[Tree, Tree]:
+        """(upload, kept client state) after the last step."""
+        iterate: Iterate = carry
+        return Model(iterate.params), client
+
+    # --- evaluation ---------------------------------------------------------------------------------------------
+
+    def personal(self, server: Tree, clients: ClientStore, cohort: Cohort) -> Parameters:
+        """``[rows, P]``: the model that is each client's own, before `adapt`. The cohort here may be any clients."""
+        params: Parameters = server.params
+        return params.expand(len(cohort), -1)
+
+    def adapt(self) -> Adaptation | None:
+        """The local programme run on `personal` before it is evaluated, if any."""
+        return None
+
+    def admit(self, server: Tree, clients: ClientStore, newcomers: Newcomers) -> Parameters:
+        """``[rows, P]``: the model of clients that never took part, before `adapt_newcomer`."""
+        params: Parameters = server.params
+        return params.expand(len(newcomers.ids), -1)
+
+    def adapt_newcomer(self) -> Adaptation | None:
+        """Like `adapt`, for newcomers."""
+        return self.adapt()
+
+    # --- diagnostics --------------------------------------------------------------------------------------------
+
+    def diagnostics(self, server: Tree, clients: ClientStore, train_ids: ClientIds) -> dict[str, float]:
+        """Numbers of the method's own to log at every evaluation."""
+        return {}

@@ -1,0 +1,142 @@
+"""Records: frozen dataclasses of tensors that can be mapped, stacked, indexed, counted, saved and sent.
+
+Server state, client state, downloads, uploads and carries are records. A record may hold tensors, records, tuples of
+them and ``None``; nothing else. This is the only file that touches torch's pytree module, which is private.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias, TypeVar, dataclass_transform
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree
+
+__all__ = [
+    "Tree",
+    "leaves",
+    "named_leaves",
+    "nbytes",
+    "rebuild",
+    "record",
+    "tree_index",
+    "tree_map",
+    "tree_stack",
+    "tree_where",
+    "unsent",
+]
+
+Tree: TypeAlias = Any
+"""A record (or tensor, tuple, None). Which one, only the method knows; the core treats all of them alike."""
+
+_T = TypeVar("_T")
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
+def record(cls: type[_T]) -> type[_T]:
+    """Make a class a frozen dataclass whose fields are the children of a pytree.
+
+    >>> @record
+    ... class Pair:
+    ...     a: Tensor
+    ...     b: Tensor | None = None
+    >>> tree_map(lambda t: 2 * t, Pair(torch.ones(2)))
+    Pair(a=tensor([2., 2.]), b=None)
+    """
+    made: Any = dataclasses.dataclass(frozen=True)(cls)
+    names = tuple(field.name for field in dataclasses.fields(made))
+    _pytree.register_pytree_node(
+        made,
+        lambda value: ([getattr(value, name) for name in names], None),
+        lambda children, _: made(*children),
+        serialized_type_name=f"{made.__module__}.{made.__qualname__}",
+    )
+    return made  # type: ignore[no-any-return]
+
+
+def tree_map(function: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:
+    """Apply a function to every tensor (and the tensors at the same places of the other trees)."""
+    if isinstance(tree, Tensor):  # a bare tensor is the most common tree of all
+        return function(tree, *others)
+    return _pytree.tree_map(function, tree, *others)
+
+
+def leaves(tree: Tree) -> list[Tensor]:
+    """All tensors of a tree in a fixed order."""
+    return [leaf for leaf in _pytree.tree_leaves(tree) if isinstance(leaf, Tensor)]
+
+
+def named_leaves(tree: Tree, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
+    """Every tensor with a dotted name, for saving and for messages.
+
+    >>> [name for name, _ in named_leaves((torch.ones(1), (torch.ones(1), None)))]
+    ['0', '1.0']
+    """
+    if isinstance(tree, Tensor):
+        yield prefix, tree
+    elif dataclasses.is_dataclass(tree):
+        for field in dataclasses.fields(tree):
+            yield from named_leaves(getattr(tree, field.name), f"{prefix}.{field.name}".lstrip("."))
+    elif isinstance(tree, tuple):
+        for position, child in enumerate(tree):
+            yield from named_leaves(child, f"{prefix}.{position}".lstrip("."))
+    elif tree is not None:
+        kind = type(tree).__name__
+        raise TypeError(f"{prefix or 'tree'} holds a {kind}; records hold tensors, records, tuples and None")
+
+
+def rebuild(template: Tree, tensors: dict[str, Tensor], prefix: str = "") -> Tree:
+    """The inverse of `named_leaves`: a tree of the template's structure with tensors taken by name."""
+    if isinstance(template, Tensor):
+        return tensors[prefix]
+    if dataclasses.is_dataclass(template) and not isinstance(template, type):
+        children = {
+            field.name: rebuild(getattr(template, field.name), tensors, f"{prefix}.{field.name}".lstrip("."))
+            for field in dataclasses.fields(template)
+        }
+        return type(template)(**children)
+    if isinstance(template, tuple):
+        return tuple(rebuild(child, tensors, f"{prefix}.{i}".lstrip(".")) for i, child in enumerate(template))
+    return None
+
+
+def tree_index(tree: Tree, index: Any) -> Tree:
+    """Row(s) of every tensor: ``[rows, ...] -> [...]`` for an integer, ``[chosen, ...]`` for an index tensor."""
+    return tree_map(lambda leaf: leaf[index] if isinstance(leaf, Tensor) else leaf, tree)
+
+
+def tree_stack(trees: list[Tree]) -> Tree:
+    """Records of single clients become one record with a leading row axis."""
+
+    def stack(*parts: Any) -> Any:
+        return torch.stack(parts) if isinstance(parts[0], Tensor) else parts[0]
+
+    return tree_map(stack, trees[0], *trees[1:])
+
+
+def tree_where(condition: Tensor, new: Tree, old: Tree) -> Tree:
+    """Row-wise choice; the condition is ``[rows, 1]``."""
+
+    def choose(a: Any, b: Any) -> Any:
+        if not isinstance(a, Tensor):
+            return a
+        return torch.where(condition.reshape(condition.shape[:1] + (1,) * (a.dim() - 1)), a, b)
+
+    return tree_map(choose, new, old)
+
+
+def unsent() -> Any:
+    """A field of a message that does not travel: every party can make it from what it has (the seed, say)."""
+    return dataclasses.field(metadata={"sent": False})
+
+
+def nbytes(tree: Tree) -> int:
+    """Bytes of all tensors that travel when the tree is sent."""
+    if isinstance(tree, Tensor):
+        return tree.numel() * tree.element_size()
+    if dataclasses.is_dataclass(tree):
+        fields = (field for field in dataclasses.fields(tree) if field.metadata.get("sent", True))
+        return sum(nbytes(getattr(tree, field.name)) for field in fields)
+    return sum(nbytes(child) for child in tree) if isinstance(tree, tuple) else 0

@@ -1,0 +1,111 @@
+"""The words every part of the package shares: cohort, batch, newcomers, setting."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from panacea.core.parameters import Layout
+    from panacea.core.random import Streams
+    from panacea.graphs import ClientGraph
+
+__all__ = ["Batch", "Cohort", "Newcomers", "Setting"]
+
+ClientIds = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """The clients of one round, always in client order, so that sampling order changes nothing.
+
+    Attributes:
+        ids: ``[rows]`` client numbers, ascending.
+        counts: ``[rows, 1]`` train samples of each.
+        round: the round's number, from 1.
+        trust: ``[rows, 1]`` 1 unless a defence lowers it; rows are weighed, never dropped.
+    """
+
+    ids: ClientIds
+    counts: Tensor
+    round: int
+    trust: Tensor
+
+    @classmethod
+    def of(cls, ids: ClientIds, counts: npt.NDArray[np.int64], round: int, like: Tensor) -> Cohort:
+        """The cohort of these clients; `counts` is indexed by client, `like` gives dtype and device."""
+        ids = np.sort(np.asarray(ids, dtype=np.int64))
+        n = torch.as_tensor(counts[ids], dtype=like.dtype, device=like.device).unsqueeze(-1)
+        return cls(ids, n, round, torch.ones_like(n))
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def weights(self, by: str = "samples") -> Tensor:
+        """``[rows, 1]``, summing to one: by number of train samples, or uniform; times trust."""
+        raw = self.counts * self.trust if by == "samples" else self.trust
+        return raw / raw.sum()
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Samples of one local step.
+
+    Attributes:
+        x: ``[..., B, *inputs]``.
+        y: ``[..., B, *outputs]``.
+        weight: ``[..., B]``: mask / number of valid samples, so it sums to one over a client's batch.
+        full: True when no row has padding (then every weight is 1/B).
+    """
+
+    x: Tensor
+    y: Tensor
+    weight: Tensor
+    full: bool = True
+
+
+@dataclass(frozen=True)
+class Newcomers:
+    """Clients that take no part in training, with what is known of them.
+
+    Attributes:
+        ids: ``[rows]`` client numbers in the federation.
+        graph: the relation graph over all clients, newcomers included, or None.
+    """
+
+    ids: ClientIds
+    graph: ClientGraph | None
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a method may know when it sets up its server: sizes, the initial model and the experiment's rates.
+
+    Attributes:
+        initial: ``[P]`` one ordinary random initialisation of the target network (or pre-trained weights).
+        layout: its layout.
+        counts: ``[clients]`` train samples of every client.
+        train_ids: clients that may take part.
+        graph: the relation graph over all clients, or None.
+        streams: the experiment's random streams.
+        lr: client learning rate.
+        local_steps: K_c.
+        server_lr: alpha, for methods whose server learns.
+        server_steps: K_s, likewise.
+    """
+
+    initial: Tensor
+    layout: Layout
+    counts: npt.NDArray[np.int64]
+    train_ids: ClientIds
+    graph: ClientGraph | None
+    streams: Streams
+    lr: float
+    local_steps: int
+    server_lr: float
+    server_steps: int

@@ -1,0 +1,41 @@
+"""Load a data set by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from panacea.core.validation import validated
+from panacea.data.federation import Federation
+from panacea.data.registry import DataKeys, find_dataset
+
+__all__ = ["load", "load_keys", "resolve_keys"]
+
+
+def load(name: str, *, seed: int = 0, novel: float | None = None, **keys: object) -> Federation:
+    """A federation by the name of its data set.
+
+    Args:
+        name: a registered name; `panacea datasets` lists them.
+        seed: the data seed: generation, splits and held-out clients.
+        novel: share of clients held out of training; by default what the data set brings.
+        keys: the data set's own keys, e.g. ``clients=6`` or ``split="dirichlet"``.
+
+    >>> load("fl60", seed=0, clients=6)
+    Federation(fl60: 6 clients (1 novel), 600 samples, classification, 4 edges)
+    """
+    return load_keys(name, resolve_keys(name, keys, seed), novel)
+
+
+def resolve_keys(name: str, values: Mapping[str, object], seed: int = 0) -> DataKeys:
+    """The checked `data.*` keys of a data set; `data.seed` is the seed unless it is given.
+
+    Raises:
+        RequestError: the data set or a key is unknown, or a value is not allowed.
+    """
+    return validated(find_dataset(name).keys, {"seed": seed, **values}, "data")
+
+
+def load_keys(name: str, keys: DataKeys, novel: float | None = None) -> Federation:
+    """A federation from checked keys, its novel clients marked."""
+    entry = find_dataset(name)
+    return entry.load(keys).hold_out(entry.defaults.novel if novel is None else novel, keys.seed)

@@ -1,0 +1,90 @@
+"""The registry of data sets: a name, typed keys, the defaults a data set brings, and a loader."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from panacea.data.federation import Federation
+from panacea.errors import unknown
+
+__all__ = ["DataKeys", "DatasetEntry", "TrainingDefaults", "dataset", "dataset_names", "find_dataset"]
+
+
+class DataKeys(BaseModel):
+    """Keys every data set has (`data.*`); a data set adds its own by subclassing."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    root: Path | None = Field(None, description="folder with data files; default $PANACEA_DATA, else a user cache")
+    seed: int = Field(0, ge=0, description="generation, splits and held-out clients; default = seed")
+    clients: int | None = Field(None, ge=1, description="take the first n clients, or generate n")
+    val: float = Field(0.1, ge=0, lt=1, description="share of each client's train part used to choose rounds")
+
+
+@dataclass(frozen=True)
+class TrainingDefaults:
+    """What a data set suggests for keys the user leaves out."""
+
+    lr: float = 0.01
+    rounds: int = 800
+    cohort: int = 5
+    novel: float = 0.0
+    model: str = "auto"
+    local_steps: int = 50
+    batch_size: int = 64
+
+
+@dataclass(frozen=True)
+class DatasetEntry:
+    """One data set.
+
+    Attributes:
+        name: the registry name.
+        summary: one line for `panacea datasets`.
+        source: where it comes from (paper, package, publisher).
+        keys: the model of its `data.*` keys.
+        defaults: training defaults it brings.
+        load: keys in, federation out (no novel clients marked yet).
+    """
+
+    name: str
+    summary: str
+    source: str
+    keys: type[DataKeys]
+    defaults: TrainingDefaults
+    load: Callable[[Any], Federation]
+
+
+_ENTRIES: dict[str, DatasetEntry] = {}
+
+
+def dataset(
+    name: str, *, summary: str, source: str, keys: type[DataKeys], defaults: TrainingDefaults
+) -> Callable[[Callable[[Any], Federation]], Callable[[Any], Federation]]:
+    """Register a loader under a public name."""
+
+    def register(load: Callable[[Any], Federation]) -> Callable[[Any], Federation]:
+        _ENTRIES[name] = DatasetEntry(name, summary, source, keys, defaults, load)
+        return load
+
+    return register
+
+
+def dataset_names() -> list[str]:
+    """All registered names, in order of registration."""
+    from panacea.data import sources  # noqa: F401, PLC0415  (registers the built-in ones)
+
+    return list(_ENTRIES)
+
+
+def find_dataset(name: str) -> DatasetEntry:
+    """The entry of a name, or an error with the nearest one."""
+    names = dataset_names()
+    if name not in _ENTRIES:
+        raise unknown("data set", name, names)
+    return _ENTRIES[name]

@@ -1,0 +1,75 @@
+"""Digits: 1,797 real handwritten digits of 8 x 8 pixels, divided among clients by label.
+
+The test part of "Optical Recognition of Handwritten Digits" (Alpaydin and Kaynak 1998, UCI Machine Learning
+Repository), as scikit-learn ships it. The file is read from the installed package without importing it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from panacea.data.federation import Federation
+from panacea.data.paths import find_data_dir, missing_files
+from panacea.data.registry import TrainingDefaults, dataset
+from panacea.data.split import SplitKeys, divide, group_cliques
+from panacea.data.task import Task
+from panacea.errors import RequestError
+
+__all__ = ["load_digits", "read_digits"]
+
+CLIENTS = 20
+
+
+@dataset(
+    "digits",
+    summary="1,797 real handwritten digits (8 x 8), 20 clients in 5 groups with dominating digits",
+    source="UCI Optical Recognition of Handwritten Digits (Alpaydin and Kaynak 1998), shipped with scikit-learn",
+    keys=SplitKeys,
+    defaults=TrainingDefaults(lr=0.05, rounds=200, cohort=5, novel=0.0),
+)
+def load_digits(keys: SplitKeys) -> Federation:
+    """Read the digits and divide them; clients of one group are linked (`practical`), else there is no graph."""
+    x, y = read_digits(keys.root)
+    division = divide(y, keys, keys.clients or CLIENTS)
+    return Federation.from_clients(
+        [(x[part], y[part]) for part in division.parts],
+        task=Task("classification", inputs=(1, 8, 8), classes=10),
+        seed=keys.seed,
+        val=keys.val,
+        test=0.2,
+        name="digits",
+        graph=None if division.groups is None else group_cliques(division.groups),
+        groups=division.groups,
+        notes=division.notes,
+    )
+
+
+def read_digits(root: Path | None = None) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+    """Images ``[1797, 1, 8, 8]`` in [0, 1] and their labels."""
+    path = _find(root)
+    try:
+        table = np.loadtxt(path, delimiter=",", dtype=np.float64, ndmin=2)
+    except (OSError, EOFError, ValueError) as error:
+        raise RequestError(f"{path}: not a gzipped CSV of numbers ({error})") from error
+    if table.shape[1] != 65 or not ((table >= 0) & (table <= 16)).all() or (table[:, 64] > 9).any():
+        raise RequestError(f"{path}: needs 64 pixels of 0..16 and a label of 0..9 per line")
+    images = (table[:, :64] / 16).astype(np.float32).reshape(-1, 1, 8, 8)
+    return images, table[:, 64].astype(np.int64)
+
+
+def _find(root: Path | None) -> Path:
+    folder = find_data_dir("digits", root)
+    if folder is not None and (folder / "digits.csv.gz").is_file():
+        return folder / "digits.csv.gz"
+    package = importlib.util.find_spec("sklearn")  # finds the package, does not import it
+    for place in (package.submodule_search_locations or []) if package is not None else []:
+        path = Path(place) / "datasets" / "data" / "digits.csv.gz"
+        if path.is_file():
+            return path
+    raise missing_files(
+        "digits", root, "run `pip install scikit-learn`, which ships them, or place its digits.csv.gz in that folder"
+    )

@@ -1,0 +1,54 @@
+"""How clients run: engines behind one interface, with the same numbers."""
+
+from __future__ import annotations
+
+import torch
+
+from panacea.core.random import Streams
+from panacea.data.federation import Federation
+from panacea.engines.base import Engine, LocalSettings, Samples, Scores
+from panacea.engines.forward import prepare_for_loop
+from panacea.engines.sequential import SequentialEngine
+from panacea.engines.vectorised import VectorisedEngine, default_block
+from panacea.errors import unknown
+from panacea.models.target import TargetModel
+
+__all__ = ["ENGINES", "Engine", "LocalSettings", "Scores", "default_block", "make_engine"]
+
+ENGINES = ("vectorised", "sequential")
+
+
+def make_engine(
+    name: str,
+    target: TargetModel,
+    federation: Federation,
+    streams: Streams,
+    local: LocalSettings,
+    *,
+    block: int,
+    device: torch.device | None = None,
+    forward: str = "auto",
+    traced: bool = False,
+) -> Engine:
+    """An engine by name, with the federation's samples on its device.
+
+    Args:
+        name: `vectorised` or `sequential`.
+        target: the network; it is moved to the device.
+        federation: the clients' samples.
+        streams: the experiment's random streams.
+        local: local training.
+        block: most rows in one call (vectorised).
+        device: where to run, CPU by default.
+        forward: `auto`, or force `batched`, `vmap` or `loop` (vectorised).
+        traced: record the gradient once and replay it (vectorised); pays off after some hundred steps.
+    """
+    device = device or torch.device("cpu")
+    target.to(device)
+    samples = Samples(federation, streams, device, target.initial.dtype)
+    if name == "vectorised":
+        return VectorisedEngine(target, samples, local, block, forward, traced)
+    if name == "sequential":
+        prepare_for_loop(target)
+        return SequentialEngine(target, samples, local)
+    raise unknown("engine", name, ENGINES)

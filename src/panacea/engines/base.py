@@ -1,0 +1,150 @@
+"""What engines share: local settings, the samples on the device, batches, and scores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from panacea.core.local import Sgd
+from panacea.core.method import Method
+from panacea.core.random import Streams, sample_batches
+from panacea.core.records import Tree
+from panacea.core.round import Trained
+from panacea.core.types import Batch, ClientIds, Cohort
+from panacea.data.federation import SPLITS, Federation
+from panacea.models.target import TargetModel
+
+__all__ = ["Engine", "LocalSettings", "Samples", "Scores"]
+
+_GATHER_BYTES = 32 * 2**20  # inputs of several steps are gathered in one call, up to this much
+
+
+@dataclass(frozen=True)
+class LocalSettings:
+    """Local training, the same for every method.
+
+    Attributes:
+        lr: one rate, or ``[clients]``.
+        steps: K_c, or ``[clients]`` for a number per client (local epochs).
+        batch_size: B.
+        momentum, weight_decay, clip: see `Sgd`.
+        frozen_statistics: BatchNorm normalises with its running statistics in training.
+    """
+
+    lr: float | npt.NDArray[np.float64]
+    steps: int | npt.NDArray[np.int64]
+    batch_size: int
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    clip: float = 0.0
+    frozen_statistics: bool = False
+
+    def sgd(self, ids: ClientIds, like: Tensor) -> Sgd:
+        """The optimiser of these rows; a single id gives leading dims ``()``."""
+        lr: float | Tensor
+        if isinstance(self.lr, np.ndarray):
+            lr = torch.as_tensor(self.lr[ids], dtype=like.dtype, device=like.device).unsqueeze(-1)
+        else:
+            lr = self.lr
+        return Sgd(lr, self.momentum, self.weight_decay, self.clip)
+
+    def steps_of(self, ids: ClientIds, override: int | None) -> npt.NDArray[np.int64]:
+        """Local steps of each of these clients."""
+        if override is not None or not isinstance(self.steps, np.ndarray):
+            return np.full(len(ids), override if override is not None else self.steps, np.int64)
+        return self.steps[ids]
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Per-client results, ``[rows]``: mean metric and loss over a split's samples (NaN where there are none)."""
+
+    metric: npt.NDArray[np.float64]
+    loss: npt.NDArray[np.float64]
+
+
+class Samples:
+    """All clients' samples on the device, and the batches drawn from them."""
+
+    def __init__(self, federation: Federation, streams: Streams, device: torch.device, dtype: torch.dtype) -> None:
+        self.x = federation.x.to(device, dtype)
+        self.y = federation.y.to(device) if federation.task.kind == "classification" else federation.y.to(device, dtype)
+        self.bounds = federation.bounds
+        self.streams = streams
+        self.names = federation.names
+
+    def counts(self, split: str, ids: ClientIds) -> npt.NDArray[np.int64]:
+        """Samples of these clients in a split."""
+        column = SPLITS.index(split)
+        counts: npt.NDArray[np.int64] = self.bounds[ids, column + 1] - self.bounds[ids, column]
+        return counts
+
+    def gather(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        """Samples at flat positions of any shape."""
+        flat = index.reshape(-1)
+        x = self.x.index_select(0, flat).reshape((*index.shape, *self.x.shape[1:]))
+        return x, self.y.index_select(0, flat).reshape((*index.shape, *self.y.shape[1:]))
+
+    def batches(
+        self, ids: ClientIds, round: int, purpose: str, steps: int, draws: int, batch_size: int
+    ) -> Iterator[tuple[Batch, ...]]:
+        """For every local step, `draws` batches ``[rows, B, ...]`` from each client's train split.
+
+        Draw d of step t is the same whatever the number of draws, so a method with two batches a step sees in its
+        first one what FedAvg sees.
+        """
+        counts = self.counts("train", ids)
+        starts = self.bounds[ids, 0][None, :, None]
+        index = np.stack(
+            [
+                sample_batches(self.streams.keys(f"{purpose} batches {d}", round, ids), counts, steps, batch_size)
+                for d in range(draws)
+            ],
+            axis=1,
+        )  # [steps, draws, rows, B]
+        positions = torch.from_numpy(index + starts[:, None]).to(self.x.device)
+        valid = np.minimum(counts, batch_size)
+        width = index.shape[-1]
+        weight = torch.as_tensor((np.arange(width) < valid[:, None]) / valid[:, None], dtype=self.x.dtype)
+        weight = weight.to(self.x.device)
+        full = bool((valid == width).all())
+        per_step = max(1, positions[0].numel() * self.x[0].numel() * self.x.element_size())
+        block = max(1, _GATHER_BYTES // per_step)
+        for first in range(0, steps, block):
+            xs, ys = self.gather(positions[first : first + block].flatten(0, 1))
+            drawn = [Batch(x, y, weight, full) for x, y in zip(xs.unbind(0), ys.unbind(0), strict=True)]
+            yield from (tuple(drawn[i : i + draws]) for i in range(0, len(drawn), draws))
+
+
+class Engine(Protocol):
+    """How clients run. Every engine gives the same numbers; they differ in speed and in what an error tells."""
+
+    name: str
+    target: TargetModel
+    samples: Samples
+    local: LocalSettings
+    gradient_evaluations: int
+
+    def train(
+        self,
+        method: Method,
+        downloads: Tree,
+        kept: Tree,
+        statistics: Tensor,
+        cohort: Cohort,
+        *,
+        steps: int | None = None,
+        purpose: str = "train",
+    ) -> Trained:
+        """Local training of a cohort: ``[rows, ...]`` in, ``[rows, ...]`` out."""
+        ...
+
+    def evaluate(self, params: Tensor, statistics: Tensor, ids: ClientIds, split: str) -> Scores:
+        """Score ``params [rows, P]`` on a split of the clients `ids`."""
+        ...

@@ -1,0 +1,227 @@
+"""Forward passes of many clients at once, for any module.
+
+Three ways, tried in this order, each checked against a plain loop on a small probe before it is trusted:
+
+1. *batched*: the module is traced by `torch.fx`; layers with weights become the functions of `engines.layers`, all
+   else runs as it stands on a folded batch ``[R*B, ...]``;
+2. *vmap*: `torch.func.vmap` over the functional module, for what cannot be traced;
+3. *loop*: one client after the other, with a warning that says why.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+
+from panacea.engines.batching import Unsupported, trace_batched
+from panacea.engines.layers import PlainGru, is_plain_gru
+from panacea.models.target import TargetModel
+
+__all__ = ["Forward", "build_forward", "prepare_for_loop"]
+
+
+class Forward(Protocol):
+    """Many clients' passes: ``x [R, B, ...] -> outputs [R, B, ...], new statistics [R, S]``.
+
+    `parts` are the layout's tensors ``[R, *shape]``: gradients are taken with respect to them, which is cheaper than
+    to differentiate through cutting up the flat vector.
+    """
+
+    kind: str
+
+    def __call__(
+        self,
+        parts: Sequence[Tensor],
+        statistics: Tensor,
+        x: Tensor,
+        *,
+        training: bool,
+        key: Tensor | None = None,
+        mask: Tensor | None = None,
+        frozen: bool = False,
+    ) -> tuple[Tensor, Tensor]:
+        """One pass."""
+        ...
+
+
+class BatchedForward:
+    """Batched layers through `torch.fx`."""
+
+    kind = "batched"
+
+    def __init__(self, target: TargetModel) -> None:
+        self.target = target
+        self.run: Callable[..., Tensor] = trace_batched(target)
+
+    def __call__(
+        self,
+        parts: Sequence[Tensor],
+        statistics: Tensor,
+        x: Tensor,
+        *,
+        training: bool,
+        key: Tensor | None = None,
+        mask: Tensor | None = None,
+        frozen: bool = False,
+    ) -> tuple[Tensor, Tensor]:
+        target = self.target
+        if target.module.training != training:
+            target.module.train(training)
+        target.state.begin(key, mask, frozen)
+        buffers = target.statistics_layout.parts(statistics) if target.statistics_layout.names else []
+        outputs = self.run(x, x.shape[0], *parts, *buffers)
+        return outputs, target.new_statistics(statistics)
+
+
+class VmapForward:
+    """`vmap` of the functional module."""
+
+    kind = "vmap"
+
+    def __init__(self, target: TargetModel) -> None:
+        self.target = target
+        self.module = _with_plain_grus(copy.deepcopy(target.module))
+
+    def __call__(
+        self,
+        parts: Sequence[Tensor],
+        statistics: Tensor,
+        x: Tensor,
+        *,
+        training: bool,
+        key: Tensor | None = None,
+        mask: Tensor | None = None,
+        frozen: bool = False,
+    ) -> tuple[Tensor, Tensor]:
+        target, state = self.target, self.target.state
+        self.module.train(training)
+
+        def one(
+            own: list[Tensor], buffers: Tensor, inputs: Tensor, stream: Tensor | None, valid: Tensor | None
+        ) -> tuple[Tensor, Tensor]:
+            state.begin(stream, valid, frozen)
+            values = dict(zip(target.layout.names, own, strict=True))
+            if target.statistics_layout.names:
+                values |= target.statistics_layout.unflatten(buffers)
+            out: Tensor = functional_call(self.module, values, (inputs,))
+            new = target.new_statistics(buffers)
+            state.begin(None, None, False)  # nothing of this trace may outlive it
+            return out, new
+
+        in_dims = (0, 0, 0, None if key is None else 0, None if mask is None else 0)
+        outputs, new = vmap(one, in_dims=in_dims)(list(parts), statistics, x, key, mask)
+        return outputs, new
+
+
+class LoopForward:
+    """One client after the other."""
+
+    kind = "loop"
+
+    def __init__(self, target: TargetModel) -> None:
+        self.target = target
+
+    def __call__(
+        self,
+        parts: Sequence[Tensor],
+        statistics: Tensor,
+        x: Tensor,
+        *,
+        training: bool,
+        key: Tensor | None = None,
+        mask: Tensor | None = None,
+        frozen: bool = False,
+    ) -> tuple[Tensor, Tensor]:
+        passes = [
+            self.target.forward(
+                [part[r] for part in parts],
+                statistics[r],
+                x[r],
+                training=training,
+                key=None if key is None else key[r],
+                mask=None if mask is None else mask[r],
+                frozen=frozen,
+            )
+            for r in range(len(x))
+        ]
+        return torch.stack([out for out, _ in passes]), torch.stack([new for _, new in passes])
+
+
+def _with_plain_grus(module: nn.Module) -> nn.Module:
+    for name, child in list(module.named_children()):
+        module._modules[name] = PlainGru(child) if is_plain_gru(child) else _with_plain_grus(child)  # type: ignore[arg-type]
+    return module
+
+
+def build_forward(target: TargetModel, wanted: str = "auto") -> Forward:
+    """The fastest way that agrees with the loop on a probe.
+
+    Args:
+        target: the network.
+        wanted: ``auto``, or force ``batched``, ``vmap`` or ``loop``.
+    """
+    reasons = []
+    ways: dict[str, Callable[[TargetModel], Forward]] = {"batched": BatchedForward, "vmap": VmapForward}
+    for kind, make in ways.items():
+        if wanted not in ("auto", kind):
+            continue
+        try:
+            forward = make(target)
+            _check_against_loop(target, forward)
+            return forward
+        except Exception as error:  # whatever a user's module raises, the next way may still work
+            target.state.begin(None, None, False)
+            reasons.append(f"{kind}: {str(error).splitlines()[0] if str(error) else type(error).__name__}")
+            if isinstance(error, Unsupported) and error.random:
+                break  # vmap would only find out later
+    if wanted in ways:
+        raise Unsupported(f"this model cannot run as '{wanted}' ({'; '.join(reasons)})")
+    if wanted == "auto":
+        warnings.warn(
+            f"{type(target.original).__name__} cannot be vectorised and runs client by client ({'; '.join(reasons)})",
+            stacklevel=2,
+        )
+    target.reseed = target.draws_noise = True
+    return LoopForward(target)
+
+
+def prepare_for_loop(target: TargetModel) -> None:
+    """Find out whether the module draws random numbers by itself; if it may, its passes are reseeded."""
+    try:
+        trace_batched(target)
+    except Exception as error:  # untraceable modules may hide anything
+        known = isinstance(error, Unsupported) and not error.random
+        target.reseed = target.draws_noise = not known or target.draws_noise
+
+
+def _check_against_loop(target: TargetModel, forward: Forward) -> None:
+    """Compare with the loop: three rows, a padded batch, training and evaluation, values and gradient."""
+    generator = torch.Generator().manual_seed(0)
+    device, dtype = target.initial.device, target.initial.dtype
+
+    def draw(*shape: int) -> Tensor:
+        return torch.rand(shape, generator=generator, dtype=torch.float32).to(device, dtype)
+
+    rows, size = 3, 4
+    params = target.initial * (1 + 0.1 * draw(rows, target.layout.size)) + 0.01 * draw(rows, target.layout.size)
+    statistics = target.statistics.expand(rows, -1) * (1 + 0.1 * draw(rows, len(target.statistics)))
+    x = draw(rows, size, *target.task.inputs)
+    key = torch.arange(rows, dtype=torch.int64, device=device) * 977
+    tolerance = 1e-3 if dtype == torch.float32 else 1e-8
+    for training in (True, False):
+        results = []
+        for way in (forward, LoopForward(target)):
+            parts = [part.requires_grad_(True) for part in target.layout.parts(params.clone())]
+            out, new = way(parts, statistics, x, training=training, key=key if training else None)
+            gradients = torch.autograd.grad(out.square().mean(), parts, materialize_grads=True)
+            gradient = torch.cat([g.flatten(1) for g in gradients], dim=1)
+            results.append((out.detach(), new.detach(), gradient))
+        for what, a, b in zip(("outputs", "statistics", "gradients"), *results, strict=True):
+            if a.shape != b.shape or not torch.allclose(a, b, rtol=tolerance, atol=tolerance):
+                raise Unsupported(f"{what} differ from the plain loop in {'training' if training else 'evaluation'}")

@@ -1,0 +1,175 @@
+"""Layers with a set of weights per row: what `nn.Linear`, `nn.Conv2d`, `nn.GRU` ... do, for many clients in one call.
+
+Shapes: R rows (clients), B samples per row. A tensor is either *rows* ``[R, B, ...]`` or *folded* ``[R*B, ...]``;
+weights always have the leading R. Each function equals a loop over rows of torch's own layer (tested).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, nn
+
+__all__ = [
+    "PlainGru",
+    "conv",
+    "embedding",
+    "fold",
+    "group_norm",
+    "gru",
+    "gru_cell",
+    "layer_norm",
+    "linear",
+    "split_rows",
+]
+
+
+def fold(x: Tensor, at: int = 0) -> Tensor:
+    """``[R, B, ...] -> [R*B, ...]`` (or the two dims from `at` on)."""
+    return x.flatten(at, at + 1)
+
+
+def split_rows(x: Tensor, rows: int, at: int = 0) -> Tensor:
+    """The inverse of `fold`."""
+    out: Tensor = x.unflatten(at, (rows, -1))
+    return out
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """``x [R, ..., I], weight [R, O, I], bias [R, O] -> [R, ..., O]``."""
+    flat = x if x.dim() == 3 else x.reshape(x.shape[0], -1, x.shape[-1])
+    turned = weight.transpose(1, 2)
+    out = torch.bmm(flat, turned) if bias is None else torch.baddbmm(bias.unsqueeze(1), flat, turned)
+    return out if x.dim() == 3 else out.reshape((*x.shape[:-1], -1))
+
+
+def linear_columns(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """`linear` with features first: ``x [R, I, B], weight [R, O, I], bias [R, O] -> [R, O, B]``."""
+    return torch.bmm(weight, x) if bias is None else torch.baddbmm(bias.unsqueeze(2), weight, x)
+
+
+def conv(x: Tensor, weight: Tensor, bias: Tensor | None, layer: nn.modules.conv._ConvNd) -> Tensor:
+    """``x [R*B, C, ...], weight [R, O, C/g, ...] -> [R*B, O, ...]``.
+
+    On a CPU a loop over rows: a grouped convolution is slower there than one convolution per client. On a GPU rows
+    become groups of one call.
+    """
+    function: Callable[..., Tensor] = {3: F.conv1d, 4: F.conv2d, 5: F.conv3d}[weight.dim() - 1]
+    rows = weight.shape[0]
+    padding: object = layer.padding
+    if layer.padding_mode != "zeros":
+        x, padding = F.pad(x, layer._reversed_padding_repeated_twice, mode=layer.padding_mode), 0
+    if x.device.type == "cpu":
+        biases: Sequence[Tensor | None] = [None] * rows if bias is None else bias.unbind(0)
+        parts = zip(x.chunk(rows), weight.unbind(0), biases, strict=True)
+        return torch.cat([function(*part, layer.stride, padding, layer.dilation, layer.groups) for part in parts])
+    wide = fold(split_rows(x, rows).transpose(0, 1), 1)  # [B, R*C, ...]
+    flat_bias = None if bias is None else bias.flatten()
+    groups = rows * layer.groups
+    out = function(wide, fold(weight), flat_bias, layer.stride, padding, layer.dilation, groups)
+    return fold(out.unflatten(1, (rows, -1)).transpose(0, 1))
+
+
+def layer_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, rows: int, layer: nn.LayerNorm) -> Tensor:
+    """``x [R*B, ...]`` over the layer's last dims; affine ``[R, *normalized_shape]``."""
+    out = F.layer_norm(x, layer.normalized_shape, None, None, layer.eps)
+    return _affine(out, weight, bias, rows)
+
+
+def group_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, rows: int, layer: nn.GroupNorm) -> Tensor:
+    """``x [R*B, C, ...]``; affine ``[R, C]``."""
+    out = F.group_norm(x, layer.num_groups, None, None, layer.eps)
+    tail = (1,) * (x.dim() - 2)
+    shaped = [None if t is None else t.reshape(t.shape + tail) for t in (weight, bias)]
+    return _affine(out, shaped[0], shaped[1], rows)
+
+
+def _affine(x: Tensor, weight: Tensor | None, bias: Tensor | None, rows: int) -> Tensor:
+    if weight is None:
+        return x
+    x = split_rows(x, rows)
+    missing = (1,) * (x.dim() - weight.dim())
+    x = x * weight.reshape((rows, *missing, *weight.shape[1:]))
+    if bias is not None:
+        x = x + bias.reshape((rows, *missing, *bias.shape[1:]))
+    return fold(x)
+
+
+def embedding(x: Tensor, weight: Tensor, rows: int) -> Tensor:
+    """``x [R*B, ...]`` integers, ``weight [R, V, D] -> [R*B, ..., D]``."""
+    index = x.reshape(rows, -1) + torch.arange(rows, device=x.device).unsqueeze(1) * weight.shape[1]
+    return F.embedding(index, fold(weight)).reshape((*x.shape, -1))
+
+
+def gru_cell(x: Tensor, h: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None, b_hh: Tensor | None) -> Tensor:
+    """One GRU step: ``x [..., B, I], h [..., B, H]``, weights ``[..., 3H, I | H]``, biases ``[..., 3H]``."""
+    return _gates(_gate(x, w_ih, b_ih), h, w_hh, b_hh)
+
+
+def _gate(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    turned = weight.transpose(-1, -2)
+    if bias is None:
+        return x @ turned
+    return torch.baddbmm(bias.unsqueeze(-2), x, turned) if x.dim() == 3 else x @ turned + bias.unsqueeze(-2)
+
+
+def _gates(from_input: Tensor, h: Tensor, w_hh: Tensor, b_hh: Tensor | None) -> Tensor:
+    """torch's GRU: r = s(a_r + b_r), z = s(a_z + b_z), n = tanh(a_n + r b_n), h <- n + z (h - n)."""  # noqa: D403
+    size = h.shape[-1]
+    from_state = _gate(h, w_hh, b_hh)
+    both = torch.sigmoid(from_input[..., : 2 * size] + from_state[..., : 2 * size])
+    reset, update = both.chunk(2, dim=-1)
+    new = torch.tanh(from_input[..., 2 * size :] + reset * from_state[..., 2 * size :])
+    return torch.lerp(new, h, update)
+
+
+def gru(x: Tensor, h: Tensor | None, weights: list[list[Tensor | None]]) -> tuple[Tensor, Tensor]:
+    """Stacked GRU layers with leading dims ``...``.
+
+    Args:
+        x: ``[..., B, T, I]``.
+        h: ``[layers, ..., B, H]`` or None for zeros.
+        weights: per layer w_ih, w_hh, b_ih, b_hh.
+
+    Returns:
+        outputs ``[..., B, T, H]`` and last states ``[layers, ..., B, H]``.
+    """
+    last = []
+    for depth, (w_ih, w_hh, b_ih, b_hh) in enumerate(weights):
+        assert w_ih is not None
+        assert w_hh is not None
+        lead, steps = x.shape[:-2], x.shape[-2]
+        gates = _gate(x.flatten(-3, -2), w_ih, b_ih).unflatten(-2, (lead[-1], steps))
+        state = x.new_zeros((*lead, w_hh.shape[-1])) if h is None else h[depth]
+        outputs = []
+        for gate in gates.unbind(-2):
+            state = _gates(gate, state, w_hh, b_hh)
+            outputs.append(state)
+        x = torch.stack(outputs, dim=-2)
+        last.append(state)
+    return x, torch.stack(last)
+
+
+class PlainGru(nn.Module):
+    """`nn.GRU` from plain operations with torch's parameter names; unlike it, it can be vmapped in every mode."""
+
+    def __init__(self, original: nn.GRU) -> None:
+        super().__init__()
+        for name, parameter in original.named_parameters(recurse=False):
+            self.register_parameter(name, parameter)
+        self.layers, self.bias, self.batch_first = original.num_layers, original.bias, original.batch_first
+
+    def forward(self, x: Tensor, h: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """``[B, T, I]`` (or ``[T, B, I]`` unless batch_first)."""
+        x = x if self.batch_first else x.transpose(0, 1)
+        names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+        weights = [[getattr(self, f"{name}_l{d}", None) for name in names] for d in range(self.layers)]
+        out, last = gru(x, h, weights)
+        return out if self.batch_first else out.transpose(0, 1), last
+
+
+def is_plain_gru(module: nn.Module) -> bool:
+    """Whether `PlainGru` covers this module: one direction, no projection, no dropout between layers."""
+    return isinstance(module, nn.GRU) and not module.bidirectional and not (module.dropout and module.num_layers > 1)

@@ -1,0 +1,237 @@
+"""The fast engine: all clients of a block in one call, as rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from panacea.core.local import Local, run_local
+from panacea.core.method import Method
+from panacea.core.records import Tree, tree_index, tree_map
+from panacea.core.round import Trained
+from panacea.core.types import Batch, ClientIds, Cohort
+from panacea.engines.base import LocalSettings, Samples, Scores
+from panacea.engines.forward import build_forward
+from panacea.engines.tracing import Kernel, TracedKernel
+from panacea.models.target import TargetModel, sample_losses, sample_metric
+
+__all__ = ["VectorisedEngine", "default_block"]
+
+_EVALUATION_BYTES = 64 * 2**20
+
+
+def default_block(parameters: int) -> int:
+    """Rows trained in one call when the user does not say: many small models, few large ones (about 0.5 GB)."""
+    return int(max(1, min(1024, 2**29 // (16 * parameters))))
+
+
+class _Gradient:
+    """The gradients of a block of clients in one call; keeps their statistics, losses and places in the streams."""
+
+    def __init__(self, engine: VectorisedEngine, statistics: Tensor, keys: Tensor) -> None:
+        self.engine, self.statistics, self.keys = engine, statistics, keys
+        self.calls = 0
+        self.loss = torch.zeros((), dtype=statistics.dtype, device=statistics.device)
+
+    def __call__(
+        self,
+        params: Tensor,
+        batch: Batch,
+        extra: Callable[[Tensor], Tensor] | None = None,
+        track: bool = True,
+    ) -> Tensor:
+        target = self.engine.target
+        key = (self.keys + self.calls) & (2**63 - 1) if target.draws_noise else None
+        masked = not batch.full and target.statistics_layout.names
+        mask = (batch.weight > 0).to(params.dtype) if masked else None
+        gradient, loss, statistics = self.engine.kernel(
+            params.detach().contiguous(), self.statistics, batch.x, batch.y, batch.weight, key, mask
+        )
+        if extra is not None:
+            leaf = params.detach().requires_grad_(True)
+            gradient = gradient + torch.autograd.grad(extra(leaf).sum(), leaf)[0]
+        self.calls += 1
+        self.loss = self.loss + loss
+        if track:
+            self.statistics = statistics
+        return gradient
+
+
+class VectorisedEngine:
+    """Rows over clients.
+
+    Attributes:
+        block: most rows in one call. Results depend on it in the last float bits only; it is fixed within a run.
+        forward: how the network is run for many clients (`batched`, `vmap` or `loop`).
+        kernel: gradient, loss and new statistics of a block: `_block_gradient`, as straight-line code when `traced`.
+    """
+
+    name = "vectorised"
+
+    def __init__(
+        self,
+        target: TargetModel,
+        samples: Samples,
+        local: LocalSettings,
+        block: int,
+        forward: str = "auto",
+        traced: bool = False,
+    ) -> None:
+        self.target, self.samples, self.local, self.block = target, samples, local, block
+        self.forward = build_forward(target, forward)
+        traceable = traced and self.forward.kind != "loop"
+        self.kernel: Kernel = TracedKernel(self._block_gradient) if traceable else self._block_gradient
+        self.gradient_evaluations = 0
+
+    def _block_gradient(
+        self,
+        params: Tensor,
+        statistics: Tensor,
+        x: Tensor,
+        y: Tensor,
+        weight: Tensor,
+        key: Tensor | None,
+        mask: Tensor | None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """``[R, P]`` gradients of every row's own loss, their sum of losses, and the new statistics.
+
+        Rows do not touch each other, so one backward pass serves all. The gradient of sum(weight * loss) is the
+        vector-Jacobian product with weight, and it is taken at the layout's parts, not through cutting up the vector.
+        """
+        parts = [part.detach().requires_grad_(True) for part in self.target.layout.parts(params)]
+        frozen = self.local.frozen_statistics
+        outputs, new = self.forward(parts, statistics, x, training=True, key=key, mask=mask, frozen=frozen)
+        losses = sample_losses(self.target.task, outputs, y)
+        pieces = torch.autograd.grad(losses, parts, grad_outputs=weight, materialize_grads=True)
+        loss = torch.dot(losses.detach().flatten(), weight.flatten())
+        return self.target.layout.join(pieces), loss, new
+
+    def train(
+        self,
+        method: Method,
+        downloads: Tree,
+        kept: Tree,
+        statistics: Tensor,
+        cohort: Cohort,
+        *,
+        steps: int | None = None,
+        purpose: str = "train",
+    ) -> Trained:
+        """Train the cohort block by block."""
+        counts = self.local.steps_of(cohort.ids, steps)
+        parts = []
+        for first in range(0, len(cohort), self.block):
+            rows = slice(first, first + self.block)
+            ids = cohort.ids[rows]
+            parts.append(
+                self._train_block(
+                    method, tree_index(downloads, rows), tree_index(kept, rows), statistics[rows], ids,
+                    counts[rows], cohort.round, purpose,
+                )
+            )  # fmt: skip
+        if len(parts) == 1:
+            return parts[0]
+        return tree_map_join(parts)
+
+    def _train_block(
+        self,
+        method: Method,
+        downloads: Tree,
+        kept: Tree,
+        statistics: Tensor,
+        ids: ClientIds,
+        counts: npt.NDArray[np.int64],
+        round: int,
+        purpose: str,
+    ) -> Trained:
+        noise = (self.samples.streams.keys(f"{purpose} noise", round, ids) >> np.uint64(1)).view(np.int64)
+        keys = torch.from_numpy(noise).to(statistics.device)
+        grad = _Gradient(self, statistics, keys)
+        most = int(counts.max())
+        batches = self.samples.batches(ids, round, purpose, most, method.draws, self.local.batch_size)
+        steps = most if (counts == most).all() else torch.from_numpy(counts).to(statistics.device).unsqueeze(-1)
+        local = Local(grad, self.local.sgd(ids, statistics))
+        uploads, kept = run_local(method, downloads, kept, batches, local, steps)
+        self.gradient_evaluations += grad.calls * len(ids)
+        loss = (grad.loss / max(grad.calls, 1)).expand(len(ids)) / len(ids)
+        return Trained(uploads, kept, grad.statistics, loss)
+
+    def evaluate(self, params: Tensor, statistics: Tensor, ids: ClientIds, split: str) -> Scores:
+        """Score all clients in as few calls as memory allows; one shared model is run once over all samples."""
+        shared = params.stride(0) == 0 and statistics.stride(0) == 0
+        return (self._evaluate_shared if shared else self._evaluate_rows)(params, statistics, ids, split)
+
+    def _positions(self, ids: ClientIds, split: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        column = ("train", "val", "test").index(split)
+        return self.samples.bounds[ids, column], self.samples.counts(split, ids)
+
+    def _samples_per_call(self) -> int:
+        one = self.samples.x[0].numel() * self.samples.x.element_size()
+        return int(max(1, _EVALUATION_BYTES // (16 * max(one, 1))))  # activations are about 16 times the input
+
+    def _evaluate_rows(self, params: Tensor, statistics: Tensor, ids: ClientIds, split: str) -> Scores:
+        starts, counts = self._positions(ids, split)
+        device = params.device
+        metric, loss = torch.zeros(len(ids), dtype=torch.float64), torch.zeros(len(ids), dtype=torch.float64)
+        most = self._samples_per_call()
+        width = int(min(max(counts.max(), 1), most))
+        block = max(1, min(self.block, most // width))
+        for first in range(0, len(ids), block):
+            rows = slice(first, first + block)
+            for offset in range(0, max(int(counts[rows].max()), 1), width):
+                place = np.arange(offset, offset + width)[None, :]
+                valid = torch.from_numpy(place < counts[rows][:, None]).to(device)
+                last = np.maximum(counts[rows] - 1, 0)[:, None]
+                index = torch.from_numpy(starts[rows][:, None] + np.minimum(place, last))
+                x, y = self.samples.gather(index.clamp_max(len(self.samples.x) - 1).to(device))
+                with torch.no_grad():
+                    outputs, _ = self.forward(
+                        self.target.layout.parts(params[rows]), statistics[rows], x, training=False
+                    )
+                    for total, score in ((metric, sample_metric), (loss, sample_losses)):
+                        values = score(self.target.task, outputs, y).double()
+                        total[rows] += torch.where(valid, values, 0.0).sum(dim=1).cpu()
+        return _mean_scores(metric, loss, counts)
+
+    def _evaluate_shared(self, params: Tensor, statistics: Tensor, ids: ClientIds, split: str) -> Scores:
+        starts, counts = self._positions(ids, split)
+        owner = np.repeat(np.arange(len(ids)), counts)
+        within = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
+        positions = torch.from_numpy(starts[owner] + within)
+        owners = torch.from_numpy(owner)
+        metric, loss = torch.zeros(len(ids), dtype=torch.float64), torch.zeros(len(ids), dtype=torch.float64)
+        most = self._samples_per_call()
+        for first in range(0, len(owner), most):
+            chunk = slice(first, first + most)
+            x, y = self.samples.gather(positions[chunk].to(params.device))
+            with torch.no_grad():
+                outputs, _ = self.forward(
+                    self.target.layout.parts(params[:1]), statistics[:1], x.unsqueeze(0), training=False
+                )
+                flat = outputs.squeeze(0)
+                metric.index_add_(0, owners[chunk], sample_metric(self.target.task, flat, y).double().cpu())
+                loss.index_add_(0, owners[chunk], sample_losses(self.target.task, flat, y).double().cpu())
+        return _mean_scores(metric, loss, counts)
+
+
+def _mean_scores(metric: Tensor, loss: Tensor, counts: npt.NDArray[np.int64]) -> Scores:
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return Scores(metric.numpy() / counts, loss.numpy() / counts)  # 0/0 = NaN: a client without such samples
+
+
+def tree_map_join(parts: list[Trained]) -> Trained:
+    """Blocks of rows, one after the other."""
+
+    def join(*pieces: object) -> object:
+        return torch.cat(pieces) if isinstance(pieces[0], Tensor) else pieces[0]  # type: ignore[arg-type]
+
+    return Trained(
+        tree_map(join, parts[0].uploads, *(p.uploads for p in parts[1:])),
+        tree_map(join, parts[0].kept, *(p.kept for p in parts[1:])),
+        torch.cat([p.statistics for p in parts]),
+        torch.cat([p.loss for p in parts]),
+    )

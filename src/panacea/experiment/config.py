@@ -1,0 +1,118 @@
+"""The configuration of one experiment: every key, typed, documented and checked. Needs no torch."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from panacea.core.validation import validated
+from panacea.errors import RequestError, unknown
+from panacea.experiment.keys import SECTIONS
+
+__all__ = ["ExperimentConfig", "Section", "build_config", "identity", "key_help"]
+
+
+class Section(BaseModel):
+    """A named choice with keys of its own: `data=fl60 data.clients=6`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    keys: dict[str, Any] = Field(default_factory=dict)
+
+
+class ExperimentConfig(BaseModel):
+    """All keys of `panacea run`. None means: the data set's default, or decided when the clients are known."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    data: Section = Field(description="data set; data.* are its own keys (panacea datasets NAME)")
+    method: Section = Field(description="method; method.* are its hyper-parameters (panacea methods NAME)")
+    model: Section = Field(
+        Section(name="auto"), description="target network: auto, a name, or package.module:factory; model.* its options"
+    )
+    graph: Section = Field(Section(name="given"), description="relation graph: given (by the data), complete, empty")
+    rounds: int | None = Field(None, ge=1, description="communication rounds")
+    cohort: int | None = Field(None, ge=1, description="clients per round; default min(5, clients)")
+    local_steps: int | None = Field(None, ge=1, description="K_c, local SGD steps per visit")
+    local_epochs: float | None = Field(None, gt=0, description="steps in proportion to a client's samples instead")
+    server_steps: int = Field(10, ge=1, description="K_s, server steps per round (hypernetwork methods)")
+    batch_size: int | None = Field(None, ge=1, description="samples per local step, at most the client's own number")
+    lr: float | None = Field(None, ge=0, allow_inf_nan=False, description="client learning rate eta")
+    momentum: float = Field(0.0, ge=0, lt=1, description="momentum of local SGD")
+    weight_decay: float = Field(0.0, ge=0, allow_inf_nan=False, description="weight decay of local SGD")
+    clip: float = Field(0.0, ge=0, allow_inf_nan=False, description="largest gradient norm of a local step; 0 = off")
+    server_lr: float = Field(0.01, ge=0, allow_inf_nan=False, description="alpha, server learning rate (hypernetworks)")
+    novel: float | None = Field(None, ge=0, lt=1, description="share of clients held out of training entirely")
+    seed: int = Field(0, ge=0, lt=2**63, description="everything random follows from it")
+    buffers: Literal["shared", "local", "frozen"] = Field(
+        "shared", description="BatchNorm statistics: averaged and sent, kept by each client, or never changed"
+    )
+    eval_every: int = Field(10, ge=1, description="rounds between evaluations; the last round is always evaluated")
+    engine: Literal["vectorised", "sequential"] = Field("vectorised", description="how clients run; same numbers")
+    block: int | None = Field(None, ge=1, description="most clients in one call (vectorised); default by model size")
+    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="where to compute; auto = cuda if there is one")
+    dtype: Literal["float32", "float64"] = Field("float32", description="floating-point type of models and samples")
+    threads: int = Field(1, ge=1, description="CPU threads of this process")
+    out: Path = Field(Path("runs"), description="folder in which the run's own directory is made")
+    checkpoint_every: int = Field(50, ge=1, description="rounds between checkpoints (also made on Ctrl-C and at the end)")
+
+
+_WITHOUT_EFFECT = ("out", "checkpoint_every")
+"""Keys that cannot change a result, so they are not part of a run's identity."""
+
+
+def build_config(flat: Mapping[str, Any]) -> ExperimentConfig:
+    """A configuration from flat keys, or the first thing that is wrong with them."""
+    values: dict[str, Any] = {}
+    sections: dict[str, dict[str, Any]] = {}
+    for key, value in flat.items():
+        head, dot, rest = key.partition(".")
+        if dot and head in SECTIONS:
+            sections.setdefault(head, {})[rest] = value
+        elif head in SECTIONS:
+            sections.setdefault(head, {})["name"] = value
+        else:
+            values[key] = value
+    allowed = [*ExperimentConfig.model_fields]
+    for key in values:
+        if key not in allowed:
+            raise unknown("key", key, allowed)
+    for head, keys in sections.items():
+        name = keys.pop("name", ExperimentConfig.model_fields[head].default)
+        name = name.name if isinstance(name, Section) else name
+        if not isinstance(name, str):
+            given = "missing" if name is None or head not in flat else repr(name)
+            raise RequestError(f"{head} is {given}; give one name, for example {head}={_EXAMPLES[head]}")
+        values[head] = {"name": name, "keys": keys}
+    for head in ("data", "method"):
+        if head not in values:
+            raise RequestError(f"{head} is missing; for example {head}={_EXAMPLES[head]}")
+    return validated(ExperimentConfig, values, "")
+
+
+_EXAMPLES = {"data": "fl60", "method": "fedavg", "model": "auto", "graph": "given"}
+
+
+def identity(config: ExperimentConfig) -> str:
+    """Six hex digits of everything that can change a result."""
+    content = config.model_dump(mode="json", exclude=set(_WITHOUT_EFFECT))
+    content["data"]["keys"].pop("root", None)
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:6]
+
+
+def key_help() -> list[tuple[str, str, str]]:
+    """(key, default, meaning) of every top-level key, for help pages."""
+    rows = []
+    for name, field in ExperimentConfig.model_fields.items():
+        default = field.get_default()
+        if isinstance(default, Section):
+            default = default.name
+        shown = "required" if field.is_required() else "by data set" if default is None else str(default)
+        rows.append((name, shown, field.description or ""))
+    return rows

@@ -1,0 +1,5 @@
+"""Relations between clients."""
+
+from panacea.graphs.client_graph import ClientGraph
+
+__all__ = ["ClientGraph"]

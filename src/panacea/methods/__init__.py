@@ -1,0 +1,27 @@
+"""Federated methods, one file each. Importing this package registers them."""
+
+from panacea.core.local import Iterate, Local, Sgd
+from panacea.core.method import Adaptation, Method, MethodParameters, Model
+from panacea.methods.fedavg import FedAvg, FedAvgFt
+from panacea.methods.fedprox import FedProx, FedProxFt
+from panacea.methods.registry import find_method, make_method, method, method_names
+from panacea.methods.separate import Separate
+
+__all__ = [
+    "Adaptation",
+    "FedAvg",
+    "FedAvgFt",
+    "FedProx",
+    "FedProxFt",
+    "Iterate",
+    "Local",
+    "Method",
+    "MethodParameters",
+    "Model",
+    "Separate",
+    "Sgd",
+    "find_method",
+    "make_method",
+    "method",
+    "method_names",
+]

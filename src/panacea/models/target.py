@@ -1,0 +1,140 @@
+"""A target network in functional form: any `torch.nn.Module` plus a flat vector of its parameters."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from panacea.core.parameters import Layout
+from panacea.data.federation import Task
+from panacea.errors import RequestError
+from panacea.models.stateful import MaskedBatchNorm, Pass, StreamDropout, replace_stateful
+
+__all__ = ["TargetModel", "sample_losses", "sample_metric"]
+
+
+def sample_losses(task: Task, outputs: Tensor, targets: Tensor) -> Tensor:
+    """The training loss of every sample: cross-entropy, or squared error averaged over a sample's outputs.
+
+    Outputs ``[B, *o]`` and targets ``[B, *t]`` give ``[B]``; with a leading row axis, ``[R, B, *o]`` give ``[R, B]``.
+    """
+    if task.kind == "classification":
+        scores = outputs if outputs.dim() == 2 else outputs.transpose(1, 2)  # torch wants the class axis second
+        return F.cross_entropy(scores, targets, reduction="none")
+    error = (outputs - targets).square()
+    return error.flatten(-len(task.outputs)).mean(dim=-1) if task.outputs else error
+
+
+def sample_metric(task: Task, outputs: Tensor, targets: Tensor) -> Tensor:
+    """The reported metric of every sample, shaped like `sample_losses`: 100 or 0 for right or wrong; squared error."""
+    if task.kind == "classification":
+        return (outputs.argmax(dim=-1) == targets).to(outputs.dtype) * 100.0
+    return sample_losses(task, outputs, targets)
+
+
+class TargetModel:
+    """The network every client trains a version of.
+
+    Attributes:
+        task: what it learns.
+        module: a private copy of the user's module, with `Dropout` and `BatchNorm` in their stream and mask forms.
+        state: the pass those layers look at.
+        layout: the trainable parameters in the flat vector; parameters with ``requires_grad=False`` are constants.
+        initial: ``[P]`` the module's own initial values.
+        statistics_layout, statistics: likewise for BatchNorm's running statistics, ``[S]``.
+        original: the user's module as given, for handing trained models out.
+        draws_noise: whether training passes need a stream key.
+        reseed: the module draws random numbers by itself, so the global generator is set (and restored) around
+            every training pass to make it reproducible.
+    """
+
+    def __init__(self, module: nn.Module, task: Task, dtype: torch.dtype = torch.float32) -> None:
+        self.task = task
+        self.original = module
+        self.reseed = False
+        self.state = Pass()
+        self.module = replace_stateful(copy.deepcopy(module).to(dtype), self.state)
+        params = {name: p.detach().clone() for name, p in self.module.named_parameters() if p.requires_grad}
+        if not params:
+            raise RequestError("model: the network has no trainable parameter")
+        self.layout = Layout.of(params)
+        self.initial = self.layout.flatten(params)
+        self.draws_noise = any(isinstance(m, StreamDropout) and m.share > 0 for m in self.module.modules())
+        norms = {name: m for name, m in self.module.named_modules() if isinstance(m, MaskedBatchNorm)}
+        for name, norm in norms.items():
+            norm.name = name
+        buffers: dict[str, Tensor] = {}
+        for name, norm in norms.items():
+            buffers[f"{name}.running_mean".lstrip(".")] = norm.running_mean
+            buffers[f"{name}.running_var".lstrip(".")] = norm.running_var
+        self.statistics_layout = Layout.of(buffers)
+        self.statistics = self.statistics_layout.flatten(buffers).to(dtype)
+        self._refuse_unknown_state(set(buffers))
+
+    def to(self, device: torch.device) -> TargetModel:
+        """Move the network and its initial vectors (in place)."""
+        self.module.to(device)
+        self.initial, self.statistics = self.initial.to(device), self.statistics.to(device)
+        return self
+
+    def forward(
+        self,
+        params: Tensor | Sequence[Tensor],
+        statistics: Tensor,
+        x: Tensor,
+        *,
+        training: bool,
+        key: Tensor | None = None,
+        mask: Tensor | None = None,
+        frozen: bool = False,
+    ) -> tuple[Tensor, Tensor]:
+        """One client's pass: ``params [P]`` (or its parts), ``statistics [S], x [B, ...] -> outputs, statistics``."""
+        self.module.train(training)
+        self.state.begin(key, mask, frozen)
+        parts = self.layout.parts(params) if isinstance(params, Tensor) else params
+        values = dict(zip(self.layout.names, parts, strict=True))
+        if self.statistics_layout.names:
+            values |= self.statistics_layout.unflatten(statistics)
+        if self.reseed and training and key is not None:
+            with torch.random.fork_rng(devices=[x.device] if x.is_cuda else []):
+                torch.manual_seed(int(key))
+                outputs = functional_call(self.module, values, (x,))
+        else:
+            outputs = functional_call(self.module, values, (x,))
+        return outputs, self.new_statistics(statistics)
+
+    def new_statistics(self, old: Tensor) -> Tensor:
+        """The statistics after the last pass, ``[..., S]``, where the layers left new ones."""
+        if not self.state.statistics:
+            return old
+        values = self.statistics_layout.unflatten(old)
+        for name, (mean, var) in self.state.statistics.items():
+            values[f"{name}.running_mean".lstrip(".")] = mean
+            values[f"{name}.running_var".lstrip(".")] = var
+        return self.statistics_layout.flatten(values).detach()
+
+    def to_module(self, params: Tensor, statistics: Tensor) -> nn.Module:
+        """An ordinary copy of the user's module with these weights."""
+        module = copy.deepcopy(self.original)
+        values = self.layout.unflatten(params) | self.statistics_layout.unflatten(statistics)
+        module.load_state_dict({name: value.detach().cpu() for name, value in values.items()}, strict=False)
+        return module
+
+    def _refuse_unknown_state(self, known: set[str]) -> None:
+        """A buffer that changes in training and is not BatchNorm's would leak from client to client: refuse it."""
+        before = {name: b.clone() for name, b in self.module.named_buffers() if name not in known}
+        if not before:
+            return
+        probe = torch.zeros((2, *self.task.inputs), dtype=self.initial.dtype)
+        with torch.no_grad():
+            self.forward(self.initial, self.statistics, probe, training=True, key=torch.zeros((), dtype=torch.int64))
+        for name, buffer in self.module.named_buffers():
+            if name in before and not torch.equal(buffer, before[name]):
+                raise RequestError(
+                    f"model: buffer '{name}' changes during training; only BatchNorm's statistics may be state"
+                )

@@ -1,0 +1,158 @@
+"""Partitions: no sample twice, enough for everybody, seeded, and honest when it cannot be done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from panacea.data.partition import Partition, dirichlet, iid, pathological, practical
+from panacea.errors import RequestError
+
+SCHEMES = [iid, pathological, practical, dirichlet]
+DIGITS = np.repeat(np.arange(10), 180)
+
+
+@st.composite
+def labelled(draw: st.DrawFn) -> np.ndarray:
+    classes = draw(st.integers(1, 8))
+    sizes = draw(st.lists(st.integers(0, 40), min_size=classes, max_size=classes).filter(lambda s: sum(s) > 0))
+    labels = np.repeat(np.arange(classes), sizes)
+    return np.random.default_rng(draw(st.integers(0, 99))).permutation(labels)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    labels=labelled(),
+    clients=st.integers(1, 15),
+    least=st.integers(1, 8),
+    seed=st.integers(0, 2**40),
+    scheme=st.sampled_from(SCHEMES),
+    option=st.integers(1, 4),
+)
+def test_every_partition_is_a_partition_or_a_clear_error(
+    labels: np.ndarray, clients: int, least: int, seed: int, scheme: Callable[..., Partition], option: int
+) -> None:
+    options: dict[str, object] = {
+        iid: {},
+        pathological: {"classes_per_client": option},
+        practical: {"groups": option, "dominant": option / 4},
+        dirichlet: {"alpha": 10.0 ** (option - 3)},
+    }[scheme]
+    try:
+        made = scheme(labels, clients, seed=seed, min_samples=least, **options)
+    except RequestError as error:
+        assert str(error).startswith("data."), "it names the key"  # noqa: PT017
+        if scheme is not practical:  # all others can be done whenever there are enough samples
+            assert clients * max(least, option if scheme is pathological else 1) > len(labels)
+        return
+    assert len(made.parts) == clients
+    taken = np.concatenate(made.parts)
+    assert len(np.unique(taken)) == len(taken)
+    assert taken.min() >= 0
+    assert taken.max() < len(labels)
+    assert min(len(part) for part in made.parts) >= least
+    if scheme is not practical:  # the practical scheme leaves samples out
+        assert len(taken) == len(labels)
+    again = scheme(labels, clients, seed=seed, min_samples=least, **options)
+    assert all(np.array_equal(a, b) for a, b in zip(made.parts, again.parts, strict=True))
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_the_seed_decides(scheme: Callable[..., Partition]) -> None:
+    first, second = scheme(DIGITS, 20, seed=0), scheme(DIGITS, 20, seed=1)
+    assert any(not np.array_equal(a, b) for a, b in zip(first.parts, second.parts, strict=True))
+
+
+def test_iid_shares_are_equal_and_alike() -> None:
+    parts = iid(DIGITS, 7).parts
+    assert {len(part) for part in parts} == {257, 258}
+    shares = np.array([np.bincount(DIGITS[part], minlength=10) / len(part) for part in parts])
+    assert np.abs(shares - 0.1).max() < 0.08
+
+
+@pytest.mark.parametrize("classes", [1, 2, 5])
+def test_pathological_clients_have_few_classes(classes: int) -> None:
+    made = pathological(DIGITS, 20, classes_per_client=classes)  # 180 samples per class: no shard crosses a border
+    assert max(len(np.unique(DIGITS[part])) for part in made.parts) <= classes
+    assert {len(part) for part in made.parts} == {90}
+    assert {len(part) for part in pathological(DIGITS[:1787], 7, classes_per_client=3).parts} == {255, 256}
+
+
+def test_practical_groups_have_their_classes_and_sizes() -> None:
+    made = practical(DIGITS, 20, groups=5, dominant=0.8)
+    assert made.groups is not None
+    assert made.groups.tolist() == np.repeat(np.arange(5), 4).tolist()
+    sizes = np.array([len(part) for part in made.parts]).reshape(5, 4)
+    assert (sizes == sizes[:, :1]).all()
+    assert (np.diff(sizes[:, 0]) < 0).all()
+    for group, part in zip(made.groups, made.parts, strict=True):
+        counts = np.bincount(DIGITS[part], minlength=10)
+        own = counts[2 * group : 2 * group + 2]
+        assert own.sum() == round(0.8 * len(part))
+        assert abs(int(own[0]) - int(own[1])) <= 1
+        rest = np.delete(counts, [2 * group, 2 * group + 1])
+        assert rest.max() - rest.min() <= 1
+    used = sum(len(part) for part in made.parts)
+    assert f"{used} of 1800 used" in made.notes[0]
+
+
+def test_practical_uses_sizes_that_fit_and_scales_those_that_do_not() -> None:
+    made = practical(DIGITS, 10, groups=2, sizes=[60, 40])
+    assert [len(part) for part in made.parts] == [60] * 5 + [40] * 5
+    assert len(made.notes) == 1
+    scaled = practical(DIGITS, 10, groups=2, sizes=[6000, 4000])
+    assert "PARTIAL" in scaled.notes[1]
+    sizes = [len(part) for part in scaled.parts]
+    assert sizes[0] / sizes[-1] == pytest.approx(1.5, rel=0.02)
+    assert sum(sizes) > 1300  # one factor, as large as possible: the first group's classes are used up
+    assert np.bincount(DIGITS[np.concatenate(scaled.parts)]).max() > 175
+
+
+def test_practical_with_one_group_draws_from_all_classes() -> None:
+    made = practical(DIGITS, 4, groups=1)
+    assert all(len(np.unique(DIGITS[part])) == 10 for part in made.parts)
+
+
+def test_dirichlet_concentration() -> None:
+    def most(alpha: float) -> float:
+        parts = dirichlet(DIGITS, 10, alpha=alpha, min_samples=10).parts
+        return float(np.mean([np.bincount(DIGITS[part]).max() / len(part) for part in parts]))
+
+    assert most(0.02) > 0.6
+    assert most(1000.0) < 0.15
+
+
+def test_dirichlet_fills_up_and_says_so() -> None:
+    made = dirichlet(DIGITS, 40, alpha=0.01, min_samples=30)
+    assert min(len(part) for part in made.parts) >= 30
+    assert "filled up to 30" in made.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: iid([0, 1], 3), "data.clients=3: there are only 2 samples"),
+        (lambda: iid([0, 1], 0), "data.clients=0"),
+        (lambda: dirichlet([0, 1, 1], 2, min_samples=2), "data.min_samples=2: 2 clients need 4 samples, there are 3"),
+        (lambda: dirichlet([0, 1, 1], 2, alpha=0.0), "data.alpha=0.0"),
+        (
+            lambda: pathological([0, 1, 1], 2, classes_per_client=2),
+            "data.classes_per_client=2: 2 clients need 4 shards",
+        ),
+        (lambda: pathological([0, 1, 1], 2, classes_per_client=0), "data.classes_per_client=0"),
+        (lambda: pathological([0] * 9, 3, min_samples=4), "data.min_samples=4"),
+        (lambda: practical(DIGITS, 20, groups=11), "data.groups=11: must be between 1 and the number of classes, 10"),
+        (lambda: practical(DIGITS, 3, groups=4), "data.groups=4: must be between 1 and the number of clients, 3"),
+        (lambda: practical(DIGITS, 20, dominant=1.5), "data.dominant=1.5"),
+        (lambda: practical(DIGITS, 20, min_samples=80), "data.min_samples=80"),
+        (lambda: practical(DIGITS, 20, sizes=[1]), "sizes=[1]: needs 5"),
+    ],
+)
+def test_what_cannot_be_done_names_the_key(call: Callable[[], Partition], words: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        call()
+    assert words in str(caught.value)
