@@ -24,7 +24,7 @@ class RequestError(PanaceaError, ValueError):
     exit_code = 2
 
 
-class RunFailure(PanaceaError, RuntimeError):
+class RunFailure(PanaceaError, RuntimeError):  # noqa: N818
     """A correct request failed while it was being carried out."""
 
 

@@ -92,6 +92,8 @@ def test_without_scikit_learn_one_line_says_what_to_do(tmp_path: Path, monkeypat
     with pytest.raises(RequestError, match="pip install scikit-learn") as caught:
         load("digits")
     assert str(tmp_path / "digits") in str(caught.value)
+    with pytest.raises(RequestError, match=str(tmp_path / "other" / "digits")):
+        load("digits", root=tmp_path / "other")
     (tmp_path / "digits").mkdir()
     shutil.copy(Path(source.submodule_search_locations[0]) / "datasets/data/digits.csv.gz", tmp_path / "digits")
     assert len(load("digits", split="iid").x) == 1797

@@ -145,6 +145,9 @@ def test_pair_numbers_are_right_far_out() -> None:
     assert (pairs[:, 0] < pairs[:, 1]).all()
     assert pairs[:, 1].max() < 3_000_000
     assert pairs[:, 1].max() > 2_990_000
+    j = np.array([2, 3, 1000, 2_999_999, 30_000_000])
+    for i in (j * 0, j - 1):  # the first and the last pair of every j
+        assert np.array_equal(fl60._pair_of(j * (j - 1) // 2 + i), np.stack([i, j], axis=1))
     few = np.concatenate(list(fl60._pairs(6, 1.0, stream)))
     assert {tuple(pair) for pair in few.tolist()} == {(i, j) for j in range(6) for i in range(j)}
 
@@ -155,6 +158,9 @@ def test_printed_formula_overlaps(text: Federation) -> None:
     assert vector is not None
     np.testing.assert_allclose(np.linalg.norm(vector, axis=1), 1, rtol=1e-5)
     omega = np.arctan2(vector[:, 1], vector[:, 0])
+    middle = np.where(y[..., None] == 0, x, -x).mean(axis=1)
+    slope = (np.einsum("nd,nd->n", middle, vector) * omega).sum() / (omega**2).sum()
+    assert slope == pytest.approx(1 / math.pi, rel=0.025)
     towards = np.sign(omega)[:, None] * vector
     right = ((np.einsum("nsd,nd->ns", x, towards) < 0) == y).mean(axis=1)
     best = np.array([0.5 * (1 + math.erf(abs(w) / math.pi / math.sqrt(2))) for w in omega])

@@ -180,6 +180,10 @@ def test_a_split_column_says_what_is_test() -> None:
     assert (fed.counts("test") == 3).all()
     assert fed.task.inputs == (3,)
     np.testing.assert_allclose(fed.client(1, "test")[1][:, 0], AMOUNTS[1][-3:], rtol=1e-6)
+    first = [frame.assign(split=["test"] * 3 + ["train"] * (len(frame) - 3)) for frame in frames()]
+    first[1].loc[4, "load"] = np.nan
+    with pytest.raises(RequestError, match=r"client '1', row 4 \(from 0\), column 'load': nan"):  # its own number
+        from_arrays(first, "load")
     marked[1].loc[2, "split"] = "tset"
     with pytest.raises(RequestError, match="client '1' row 2, column 'split': 'tset' is not train or test"):
         from_arrays(marked, "load")

@@ -128,7 +128,7 @@ def test_dirichlet_concentration() -> None:
 
 def test_dirichlet_fills_up_and_says_so() -> None:
     made = dirichlet(DIGITS, 40, alpha=0.01, min_samples=30)
-    assert min(len(part) for part in made.parts) >= 30
+    assert min(len(part) for part in made.parts) == 30
     assert "filled up to 30" in made.notes[0]
 
 

@@ -166,11 +166,8 @@ def dirichlet(
     heapq.heapify(heap)
     for i in poor:
         while len(owned[i]) < min_samples:
-            count, rich = heapq.heappop(heap)
-            if -count != len(owned[rich]):  # it has grown since it was put on the heap
-                heapq.heappush(heap, (-len(owned[rich]), rich))
-                continue
-            owned[i].append(owned[rich][0])
+            rich = heapq.heappop(heap)[1]  # has more than min_samples, for the mean is no less than that
+            owned[i].append(owned[rich].pop(int(stream.integers(len(owned[rich])))))
             heapq.heappush(heap, (-len(owned[rich]), rich))
     note = f"dirichlet split: {len(poor)} client(s) filled up to {min_samples} samples from the largest clients"
     return Partition([np.sort(np.asarray(mine, np.int64)) for mine in owned], notes=(note,) if poor else ())

@@ -1,1 +1,1 @@
-"""."""
+"""Experiments: configuration, the loop over rounds, run directories."""

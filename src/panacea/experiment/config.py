@@ -60,7 +60,9 @@ class ExperimentConfig(BaseModel):
     dtype: Literal["float32", "float64"] = Field("float32", description="floating-point type of models and samples")
     threads: int = Field(1, ge=1, description="CPU threads of this process")
     out: Path = Field(Path("runs"), description="folder in which the run's own directory is made")
-    checkpoint_every: int = Field(50, ge=1, description="rounds between checkpoints (also made on Ctrl-C and at the end)")
+    checkpoint_every: int = Field(
+        50, ge=1, description="rounds between checkpoints (also made on Ctrl-C and at the end)"
+    )
 
 
 _WITHOUT_EFFECT = ("out", "checkpoint_every")

@@ -49,7 +49,8 @@ class ClientGraph:
         wrong = np.flatnonzero(((pairs < 0) | (pairs >= n)).any(axis=1))
         if len(wrong):
             a, b = pairs[wrong[0]]
-            raise RequestError(f"{source}: edge {wrong[0] + 1} ({a}, {b}) names an unknown client; clients are 0..{n - 1}")
+            place = f"{source}: edge {wrong[0] + 1} ({a}, {b})"
+            raise RequestError(f"{place} names an unknown client; clients are 0..{n - 1}")
         bad = np.flatnonzero(~(np.isfinite(weight) & (weight > 0)))
         if len(bad):
             raise RequestError(f"{source}: edge {bad[0] + 1} has weight {weight[bad[0]]}; weights are positive numbers")
@@ -58,7 +59,7 @@ class ClientGraph:
         pairs, weight = np.sort(pairs[~loops], axis=1), weight[~loops]
         order = np.lexsort((pairs[:, 1], pairs[:, 0]))
         pairs, weight = pairs[order], weight[order]
-        twice = np.flatnonzero((pairs[1:] == pairs[:-1]).all(axis=1)) if len(pairs) > 1 else np.array([], dtype=np.int64)
+        twice = np.flatnonzero((pairs[1:] == pairs[:-1]).all(axis=1))
         if len(twice):
             a, b = pairs[twice[0]]
             raise RequestError(f"{source}: the edge between {a} and {b} is given twice; give each pair once")

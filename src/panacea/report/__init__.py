@@ -1,1 +1,1 @@
-"""."""
+"""Pages and figures. Imported after training, never before."""

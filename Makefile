@@ -1,0 +1,54 @@
+# Everything works on a fresh clone: each target makes .venv and installs what it needs first.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+export PYTHONDONTWRITEBYTECODE := 1
+export OMP_NUM_THREADS := 1
+
+.PHONY: help setup demo test test-all lint format docs bench clean
+
+help: ## list the targets
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "error: Python 3.11 or newer is needed, found $$($(PYTHON) --version)"; exit 2; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[data,test]'
+	@touch $(READY)
+
+setup: $(READY) ## make .venv and install the package with everything tests need
+
+demo: $(READY) ## train the methods on two embedded data sets and print their tables (a few minutes)
+	$(BIN)/panacea compare examples/demo_fl60.yaml
+	$(BIN)/panacea compare examples/demo_digits.yaml
+	$(BIN)/panacea run data=digits model=mlp model.hidden=[64] novel=0.2 method=fedavg_ft rounds=200 out=runs/demo
+	@echo "report: $$(ls -d runs/demo/digits-fedavg_ft-s0-*/report.html | head -n 1)"
+
+test: $(READY) lint ## lint, types, and the tests CI runs (minutes)
+	$(BIN)/python -m pytest -m "not paper and not gpu" -n 2 --cov --cov-report=term:skip-covered
+
+test-all: $(READY) lint ## also the long tests: published numbers, faults, many kills
+	$(BIN)/python -m pytest -m "not gpu" -n 2 --cov --cov-report=term:skip-covered
+
+lint: $(READY) ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(READY) ## let ruff format and mend
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: $(READY) ## write the generated pages (methods, data sets, keys)
+	$(BIN)/python docs/generate.py
+
+bench: $(READY) ## speed of the engines against a plain loop, as ratios of one interleaved run
+	$(BIN)/python benchmarks/engines.py
+
+clean: ## remove .venv, caches and runs
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage* build dist runs src/*.egg-info

@@ -1,0 +1,6 @@
+"""`python -m panacea`."""
+
+from panacea.cli import main
+
+if __name__ == "__main__":
+    main()

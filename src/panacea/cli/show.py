@@ -1,0 +1,139 @@
+"""`panacea methods`, `datasets` and `config`: what there is and what it means."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+from pydantic import BaseModel
+from rich.console import Console
+from rich.table import Table
+
+from panacea.cli.arguments import flat_keys
+from panacea.errors import RequestError
+from panacea.experiment.config import build_config, key_help
+
+if TYPE_CHECKING:
+    from panacea.core.method import Method
+
+__all__ = ["print_keys", "show_config", "show_datasets", "show_methods"]
+
+
+def _console() -> Console:
+    console = Console()
+    return console if console.is_terminal else Console(width=120)
+
+
+def print_keys() -> None:
+    """Every top-level key of an experiment."""
+    table = Table(title="keys", title_justify="left", box=None, padding=(0, 1))
+    for column in ("key", "default", "meaning"):
+        table.add_column(column, overflow="fold")
+    for row in key_help():
+        table.add_row(*row)
+    _console().print(table)
+
+
+def show_config(arguments: list[str]) -> None:
+    """All keys, or the resolved configuration of a request (nothing is trained or written)."""
+    if not arguments:
+        print_keys()
+        return
+    from panacea.experiment.experiment import Experiment  # noqa: PLC0415
+    from panacea.experiment.rundir import nested  # noqa: PLC0415
+
+    experiment = Experiment(build_config(flat_keys(arguments)))
+    print(yaml.safe_dump(nested(experiment.config), sort_keys=False, allow_unicode=True), end="")  # noqa: T201
+
+
+def _fields(model: type[BaseModel]) -> list[dict[str, Any]]:
+    rows = []
+    for name, field in model.model_fields.items():
+        annotation = field.annotation
+        kind = annotation.__name__ if isinstance(annotation, type) else str(annotation).replace("typing.", "")
+        rows.append({"key": name, "default": field.get_default(), "type": kind, "meaning": field.description or ""})
+    return rows
+
+
+def _print_fields(title: str, prefix: str, model: type[BaseModel]) -> None:
+    table = Table(title=title, title_justify="left", box=None, padding=(0, 1))
+    for column in ("key", "default", "type", "meaning"):
+        table.add_column(column, overflow="fold")
+    for row in _fields(model):
+        table.add_row(f"{prefix}.{row['key']}", str(row["default"]), row["type"], row["meaning"])
+    _console().print(table)
+
+
+def _summary_line(cls: type[Method]) -> str:
+    return (inspect.getdoc(cls) or "").partition("\n")[0]
+
+
+def show_methods(name: str | None, *, as_json: bool) -> None:
+    """The registry of methods."""
+    from panacea.methods import find_method, method_names  # noqa: PLC0415
+
+    if name is None:
+        lines = {method: _summary_line(find_method(method)) for method in method_names()}
+        if as_json:
+            print(json.dumps(lines))  # noqa: T201
+            return
+        _print_names("methods", lines, "panacea methods NAME explains one")
+        return
+    cls = find_method(name)
+    if as_json:
+        print(json.dumps({"name": name, "doc": inspect.getdoc(cls), "parameters": _fields(cls.parameter_model)}))  # noqa: T201
+        return
+    print(f"{name}\n\n{inspect.getdoc(cls)}\n")  # noqa: T201
+    if cls.parameter_model.model_fields:
+        _print_fields("parameters", "method", cls.parameter_model)
+
+
+def _print_names(title: str, lines: dict[str, str], caption: str) -> None:
+    table = Table(title=title, title_justify="left", box=None, padding=(0, 1), caption=caption, caption_justify="left")
+    table.add_column("name")
+    table.add_column("what it is", overflow="fold")
+    for name, line in lines.items():
+        table.add_row(name, line)
+    _console().print(table)
+
+
+def show_datasets(name: str | None, picture: Path | None, keys: list[str], *, as_json: bool) -> None:
+    """The registry of data sets, one of them, or a picture of one."""
+    from panacea.data.registry import dataset_names, find_dataset  # noqa: PLC0415
+
+    if name is None:
+        lines = {dataset: find_dataset(dataset).summary for dataset in dataset_names()}
+        if as_json:
+            print(json.dumps(lines))  # noqa: T201
+            return
+        _print_names("data sets", lines, "panacea datasets NAME explains one")
+        return
+    entry = find_dataset(name)
+    if picture is not None:
+        _draw(name, picture, keys)
+        return
+    if keys:
+        raise RequestError("keys are for --picture; `panacea run` takes them for training")
+    defaults = {key: getattr(entry.defaults, key) for key in entry.defaults.__dataclass_fields__}
+    if as_json:
+        content = {"name": name, "summary": entry.summary, "source": entry.source, "defaults": defaults}
+        print(json.dumps({**content, "keys": [{**row, "default": str(row["default"])} for row in _fields(entry.keys)]}))  # noqa: T201
+        return
+    print(f"{name}: {entry.summary}\nsource: {entry.source}\n")  # noqa: T201
+    print("training defaults: " + ", ".join(f"{key}={value}" for key, value in defaults.items()) + "\n")  # noqa: T201
+    _print_fields("keys", "data", entry.keys)
+
+
+def _draw(name: str, picture: Path, keys: list[str]) -> None:
+    from panacea.data.load import load  # noqa: PLC0415
+    from panacea.data.picture import label_picture  # noqa: PLC0415
+
+    flat = flat_keys(keys)
+    wrong = [key for key in flat if not key.startswith("data.")]
+    if wrong:
+        raise RequestError(f"'{wrong[0]}': only data.* keys go with --picture")
+    label_picture(load(name, **{key[5:]: value for key, value in flat.items()}), picture)
+    print(f"drawn: {picture}")  # noqa: T201

@@ -1,0 +1,103 @@
+"""`panacea run` and `panacea resume`."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import warnings
+from pathlib import Path
+from typing import Any
+
+from panacea.cli.arguments import flat_keys
+from panacea.cli.progress import ProgressBar, say
+from panacea.errors import RequestError
+from panacea.experiment.config import build_config
+from panacea.experiment.experiment import Experiment
+from panacea.experiment.rundir import RunDirectory
+from panacea.experiment.runner import run_experiment
+from panacea.report.run_page import write_run_report
+
+__all__ = ["read_summary", "resume_one", "run_one"]
+
+
+def run_one(arguments: list[str], *, as_json: bool, quiet: bool, fresh: bool) -> None:
+    """Train one experiment, or show it if it is there already."""
+    config = build_config(flat_keys(arguments))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        experiment = Experiment(config)
+    if not quiet:
+        for warning in caught:
+            say(f"note: {warning.message}")
+    directory = RunDirectory.of(experiment.config, experiment.method.name)
+    if fresh and directory.config_file.exists():
+        shutil.rmtree(directory.path)
+    _finish(experiment, directory, as_json=as_json, quiet=quiet)
+
+
+def resume_one(path: Path, *, as_json: bool, quiet: bool) -> None:
+    """Go on with the run in a directory."""
+    if not path.is_dir():
+        raise RequestError(f"{path}: no such run directory")
+    directory = RunDirectory(path)
+    config = directory.read_config()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # said when the run began
+        experiment = Experiment(config)
+    _finish(experiment, directory, as_json=as_json, quiet=quiet)
+
+
+def _finish(experiment: Experiment, directory: RunDirectory, *, as_json: bool, quiet: bool) -> None:
+    already = directory.finished and directory.report.exists()
+    with ProgressBar(quiet) as progress:
+        if already:
+            summary = read_summary(experiment, directory)
+        else:
+            summary = run_experiment(experiment, directory, [progress])
+            note = write_run_report(experiment, directory, summary)
+            if note and not quiet:
+                say(f"note: {note}")
+    if as_json:
+        print(json.dumps({**summary, "directory": str(directory.path)}))  # noqa: T201
+    elif not quiet:
+        if already:
+            say("this run was finished before; these are its results (--fresh trains it anew)")
+        for line in summary_lines(summary):
+            print(line)  # noqa: T201
+        print(f"files: {directory.path}")  # noqa: T201
+
+
+def read_summary(experiment: Experiment, directory: RunDirectory) -> dict[str, Any]:
+    """The summary of a finished run of this very configuration."""
+    directory.claim(experiment.config)
+    summary: dict[str, Any] = json.loads(directory.summary.read_text(encoding="utf-8"))
+    return summary
+
+
+def summary_lines(summary: dict[str, Any]) -> list[str]:
+    """What a person wants to read after a run."""
+    unit = " %" if summary["metric"] == "accuracy" else ""
+
+    def shown(value: float | None) -> str:
+        return "-" if value is None else f"{value:.4g}{unit}"
+
+    lines = [
+        f"{summary['data']}, {summary['method']}, seed {summary['seed']}, {summary['rounds']} rounds, "
+        f"{summary['clients']} clients, {summary['parameters']} parameters",
+        f"{summary['metric']} {shown(summary['mean'])} ± {shown(summary['std'])} over clients "
+        f"(round {summary['selected_round']}, chosen on validation data), "
+        f"worst decile {shown(summary['worst_decile'])}",
+        f"last round {shown(summary['final_mean'])}; best round on test data (optimistic) "
+        f"{shown(summary['best_mean'])} at round {summary['best_round']}",
+    ]
+    if summary["novel_clients"]:
+        lines.append(
+            f"{summary['novel_clients']} novel clients {shown(summary['novel_mean'])} ± {shown(summary['novel_std'])}"
+        )
+    mib = 2**20
+    speed = summary["rounds_per_second"]
+    lines.append(
+        f"sent {summary['bytes_down'] / mib:.2f} MiB down, {summary['bytes_up'] / mib:.2f} MiB up; "
+        f"{summary['train_seconds']:.1f} s of training" + (f", {speed:.1f} rounds/s" if speed else "")
+    )
+    return lines

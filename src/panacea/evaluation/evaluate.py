@@ -1,0 +1,85 @@
+"""Every client's own model on its own data: the only place where models are scored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+from panacea.core.method import Adaptation, Method, Model
+from panacea.core.round import State
+from panacea.core.types import ClientIds, Cohort, Newcomers
+from panacea.data.federation import Federation
+from panacea.engines.base import Engine, Scores
+
+__all__ = ["Evaluation", "evaluate_clients", "personal_models"]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Per-client scores of one round: `test` and `val` in the order of `train_ids`, `novel` in that of `novel_ids`."""
+
+    test: Scores
+    val: Scores
+    novel: Scores
+
+
+def personal_models(
+    method: Method, state: State, engine: Engine, federation: Federation, ids: ClientIds, *, novel: bool
+) -> tuple[Tensor, Tensor]:
+    """``[rows, P]`` and ``[rows, S]``: the parameters and statistics that are each of these clients' own.
+
+    Training clients get `personal`, novel ones `admit`; both then go through the method's adaptation, if it has one,
+    on the client's own train split.
+    """
+    server = state.server
+    cohort = Cohort.of(ids, federation.counts("train"), state.round, engine.target.initial)
+    if novel:
+        params = method.admit(server, state.clients, Newcomers(cohort.ids, federation.graph))
+        statistics = state.statistics.average().expand(len(cohort), -1)
+        adaptation = method.adapt_newcomer()
+    else:
+        params = method.personal(server, state.clients, cohort)
+        statistics = state.statistics.send(cohort)
+        adaptation = method.adapt()
+    return _adapted(adaptation, params, statistics, engine, cohort)
+
+
+def _adapted(
+    adaptation: Adaptation | None, params: Tensor, statistics: Tensor, engine: Engine, cohort: Cohort
+) -> tuple[Tensor, Tensor]:
+    if adaptation is None:
+        return params, statistics
+    trained = engine.train(
+        adaptation.method, Model(params), None, statistics, cohort, steps=adaptation.steps, purpose="adapt"
+    )
+    tuned: Model = trained.uploads
+    return tuned.params, trained.statistics
+
+
+def evaluate_clients(method: Method, state: State, engine: Engine, federation: Federation, chunk: int) -> Evaluation:
+    """Score all clients, `chunk` at a time, so that memory does not grow with the number of clients."""
+    test, val = [], []
+    for ids in _chunks(federation.train_ids, chunk):
+        params, statistics = personal_models(method, state, engine, federation, ids, novel=False)
+        test.append(engine.evaluate(params, statistics, ids, "test"))
+        val.append(engine.evaluate(params, statistics, ids, "val"))
+    novel = []
+    for ids in _chunks(federation.novel_ids, chunk):
+        params, statistics = personal_models(method, state, engine, federation, ids, novel=True)
+        novel.append(engine.evaluate(params, statistics, ids, "test"))
+    return Evaluation(_join(test), _join(val), _join(novel))
+
+
+def _chunks(ids: ClientIds, size: int) -> Iterator[ClientIds]:
+    return (ids[first : first + size] for first in range(0, len(ids), size))
+
+
+def _join(parts: list[Scores]) -> Scores:
+    def column(values: list[npt.NDArray[np.float64]]) -> npt.NDArray[np.float64]:
+        return np.concatenate(values) if values else np.zeros(0)
+
+    return Scores(column([p.metric for p in parts]), column([p.loss for p in parts]))

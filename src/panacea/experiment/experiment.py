@@ -1,0 +1,240 @@
+"""One experiment in memory: data, network, method, engine and state, built from a configuration."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from panacea.core.method import Method
+from panacea.core.random import Streams
+from panacea.core.records import Tree, named_leaves, rebuild
+from panacea.core.round import State
+from panacea.core.statistics import Statistics
+from panacea.core.store import ClientStore
+from panacea.core.types import Cohort, Setting
+from panacea.data.federation import Federation
+from panacea.data.load import load_keys, resolve_keys
+from panacea.data.registry import TrainingDefaults, find_dataset
+from panacea.engines import Engine, LocalSettings, default_block, make_engine
+from panacea.errors import RequestError, unknown
+from panacea.experiment.checkpoint import Checkpoint
+from panacea.experiment.config import ExperimentConfig, Section, identity
+from panacea.experiment.history import History
+from panacea.graphs import ClientGraph
+from panacea.methods import make_method
+from panacea.models import build_model
+from panacea.models.registry import resolve_model
+from panacea.models.target import TargetModel
+
+__all__ = ["Experiment"]
+
+_GRAPHS = ("given", "complete", "empty")
+_TRACE_FROM = 20_000  # local steps from which recording the gradient (about two seconds) pays off
+
+
+class Experiment:
+    """Everything a run needs between its configuration and its files.
+
+    Attributes:
+        config: fully resolved: every key has its value.
+        federation: the clients.
+        method: what is trained.
+        target: the network.
+        engine: how clients run.
+        streams: all randomness.
+        state: server, clients, statistics, round.
+        history: evaluations so far.
+        visits: ``[clients]`` how often each client took part.
+    """
+
+    def __init__(
+        self, config: ExperimentConfig, federation: Federation | None = None, module: nn.Module | None = None
+    ) -> None:
+        config = _with_defaults(config, federation)
+        self.method: Method = make_method(config.method.name, config.method.keys)
+        if federation is None:
+            keys = resolve_keys(config.data.name, config.data.keys, config.seed)
+            federation = load_keys(config.data.name, keys, config.novel)
+            config = _with(config, data=Section(name=config.data.name, keys=keys.model_dump(mode="json")))
+        self.federation = _with_graph(federation, config.graph)
+        self.streams = Streams(config.seed)
+        task = self.federation.task
+        spec = config.model.name if module is None else module
+        built = build_model(spec, task, config.model.keys, seed_key=self.streams.key("initialisation") >> 1)
+        self.target = TargetModel(built, task, getattr(torch, config.dtype))
+        self.config = self._resolved(config, module)
+        self.engine = self._engine()
+        self.state = self._initial_state()
+        self.history = History(task.higher_is_better)
+        self.visits = np.zeros(len(self.federation), np.int64)
+
+    def _resolved(self, config: ExperimentConfig, module: nn.Module | None) -> ExperimentConfig:
+        """Fill in what depends on the clients, the network and the machine."""
+        able = len(self.federation.train_ids)
+        if config.cohort is not None and config.cohort > able:
+            raise RequestError(
+                f"cohort={config.cohort}: there are only {able} training clients "
+                f"({len(self.federation)} clients, {len(self.federation.novel_ids)} of them novel)"
+            )
+        device = config.device
+        if device == "cuda" and not torch.cuda.is_available():
+            raise RequestError("device=cuda: torch sees no CUDA device here; use device=cpu or device=auto")
+        name = config.model.name
+        if module is not None:
+            name = type(module).__name__
+        elif ":" not in name:
+            name = resolve_model(name, self.federation.task)
+        return _with(
+            config,
+            cohort=config.cohort if config.cohort is not None else min(5, able),
+            block=config.block or default_block(self.target.layout.size),
+            device=("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device,
+            model=Section(name=name, keys=config.model.keys),
+            method=Section(name=config.method.name, keys=self.method.parameters.model_dump(mode="json")),
+        )
+
+    def _engine(self) -> Engine:
+        config = self.config
+        steps: Any = config.local_steps
+        if config.local_epochs is not None:
+            counts = self.federation.counts("train")
+            batch = np.minimum(counts, config.batch_size or 1)
+            steps = np.maximum(np.ceil(config.local_epochs * counts / batch), 1).astype(np.int64)
+        local = LocalSettings(
+            lr=config.lr or 0.0,
+            steps=steps,
+            batch_size=config.batch_size or 1,
+            momentum=config.momentum,
+            weight_decay=config.weight_decay,
+            clip=config.clip,
+            frozen_statistics=config.buffers == "frozen",
+        )
+        return make_engine(
+            config.engine,
+            self.target,
+            self.federation,
+            self.streams,
+            local,
+            block=config.block or 1,
+            device=torch.device(config.device),
+            traced=(config.rounds or 0) * int(np.max(steps)) >= _TRACE_FROM,
+        )
+
+    def _initial_state(self) -> State:
+        config, clients = self.config, len(self.federation)
+        setting = Setting(
+            initial=self.target.initial,
+            layout=self.target.layout,
+            counts=self.federation.counts("train"),
+            train_ids=self.federation.train_ids,
+            graph=self.federation.graph,
+            streams=self.streams,
+            lr=config.lr or 0.0,
+            local_steps=config.local_steps or 1,
+            server_lr=config.server_lr,
+            server_steps=config.server_steps,
+        )
+        statistics = Statistics(config.buffers, self.target.statistics, clients)
+        return State(self.method.init_server(setting), ClientStore(clients), statistics)
+
+    def cohort(self, round: int) -> Cohort:
+        """The clients of a round: uniform without replacement, from the round's own stream."""
+        ids = self.streams.numpy("cohort", round).choice(self.federation.train_ids, self.config.cohort, replace=False)
+        return Cohort.of(ids, self.federation.counts("train"), round, self.target.initial)
+
+    # --- checkpoints --------------------------------------------------------------------------------------------
+
+    def to_checkpoint(self) -> Checkpoint:
+        """The whole state, by name."""
+        state = self.state
+        tensors = dict(named_leaves(state.server, "server"))
+        for prefix, store in (("clients", state.clients), ("statistics.own", state.statistics.own)):
+            seen, rows = store.packed()
+            tensors[f"{prefix}.seen"] = torch.from_numpy(seen)
+            tensors |= dict(named_leaves(rows, f"{prefix}.rows"))
+        tensors["statistics.common"] = state.statistics.common
+        tensors["visits"] = torch.from_numpy(self.visits)
+        tensors |= {f"history.{name}": value for name, value in self.history.to_tensors().items()}
+        info = {"identity": identity(self.config), "seed": self.config.seed, "history": self.history.numbers}
+        return Checkpoint(state.round, tensors, info)
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Go back to a checkpoint of this very experiment."""
+        if checkpoint.info.get("identity") != identity(self.config):
+            raise RequestError(
+                f"the checkpoint of round {checkpoint.round} belongs to another configuration "
+                f"({checkpoint.info.get('identity')}, this is {identity(self.config)})"
+            )
+        device = self.target.initial.device
+        tensors = {name: value.to(device) for name, value in checkpoint.tensors.items()}
+        clients = len(self.federation)
+        try:
+            server = rebuild(self.state.server, tensors, "server")
+            first = Cohort.of(self.federation.train_ids[:1], self.federation.counts("train"), 0, self.target.initial)
+            template = self.method.init_client(self.method.download(server, first))
+            stores = [
+                _restored_store(clients, tensors, prefix, like)
+                for prefix, like in (("clients", template), ("statistics.own", self.target.statistics))
+            ]
+            statistics = Statistics(self.config.buffers, tensors["statistics.common"], clients)
+            statistics.own = stores[1]
+            self.state = State(server, stores[0], statistics, checkpoint.round)
+            self.visits = tensors["visits"].cpu().numpy().copy()
+        except KeyError as error:
+            raise RequestError(f"the checkpoint of round {checkpoint.round} has no tensor {error}") from error
+        past = {name[8:]: value.cpu() for name, value in tensors.items() if name.startswith("history.")}
+        self.history.restore(past, checkpoint.info["history"])
+
+
+def _restored_store(clients: int, tensors: dict[str, Tensor], prefix: str, like: Tree) -> ClientStore:
+    seen = tensors[f"{prefix}.seen"].cpu().numpy()
+    rows = rebuild(like, tensors, f"{prefix}.rows") if len(seen) else None
+    return ClientStore.unpacked(clients, seen, rows)
+
+
+def _with(config: ExperimentConfig, **changes: Any) -> ExperimentConfig:
+    return config.model_copy(update=changes)
+
+
+def _with_defaults(config: ExperimentConfig, federation: Federation | None) -> ExperimentConfig:
+    """Keys the user left out come from the data set; a federation of the user's own brings the general defaults."""
+    own = federation is not None
+    defaults = TrainingDefaults(rounds=100) if own else find_dataset(config.data.name).defaults
+    changes: dict[str, Any] = {
+        name: getattr(defaults, name)
+        for name in ("rounds", "lr", "local_steps", "batch_size", "novel")
+        if getattr(config, name) is None
+    }
+    if config.model.name == "auto" and defaults.model != "auto":
+        changes["model"] = Section(name=defaults.model, keys=config.model.keys)
+    if federation is not None:
+        changes["novel"] = float(federation.novel.mean())
+        changes["data"] = Section(name=federation.name, keys={"digest": _digest(federation)})
+    return _with(config, **changes)
+
+
+def _digest(federation: Federation) -> str:
+    """Twelve hex digits of a federation's content, so that runs on different data never share a directory."""
+    content = hashlib.sha256(federation.bounds.tobytes())
+    for part in (federation.x.numpy(), federation.y.numpy(), federation.novel):
+        content.update(np.ascontiguousarray(part).tobytes())
+    if federation.graph is not None:
+        content.update(federation.graph.edges.tobytes())
+    return content.hexdigest()[:12]
+
+
+def _with_graph(federation: Federation, graph: Section) -> Federation:
+    if graph.name not in _GRAPHS:
+        raise unknown("graph", graph.name, _GRAPHS)
+    if graph.keys:
+        raise RequestError(f"unknown key 'graph.{next(iter(graph.keys))}'; graph={graph.name} has no keys")
+    if graph.name == "given":
+        return federation
+    n = len(federation)
+    pairs = np.stack(np.triu_indices(n, 1), axis=1) if graph.name == "complete" else np.zeros((0, 2), np.int64)
+    return dataclasses.replace(federation, graph=ClientGraph.from_edges(n, pairs)[0])

@@ -1,0 +1,105 @@
+"""What a run remembers of its evaluations: enough to say which round was chosen, and by what."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from panacea.engines.base import Scores
+from panacea.evaluation.evaluate import Evaluation
+from panacea.evaluation.metrics import mean, spread, worst_decile
+
+__all__ = ["History"]
+
+
+@dataclass
+class History:
+    """Evaluations so far.
+
+    The reported round is chosen on validation data: best mean validation metric, then lowest validation loss, then
+    the earliest. Without any validation sample it is the last round. `best_*` is the best round on *test* data
+    (FedAMP's BMTA); it is kept apart and labelled, never used for anything else.
+
+    Attributes:
+        higher_is_better: direction of the metric.
+        selected: the evaluation of the chosen round.
+        last: the evaluation of the last evaluated round.
+    """
+
+    higher_is_better: bool
+    selected: Evaluation | None = None
+    last: Evaluation | None = None
+    numbers: dict[str, Any] = field(
+        default_factory=lambda: {
+            "selected_round": 0,
+            "selected_val": None,
+            "selected_val_loss": None,
+            "best_mean": None,
+            "best_round": 0,
+            "bytes_down": 0,
+            "bytes_up": 0,
+            "train_seconds": 0.0,
+        }
+    )
+
+    def add(self, round: int, evaluation: Evaluation) -> dict[str, Any]:
+        """Take an evaluation in; returns its line for `metrics.jsonl` (without what only the round knows)."""
+        n = self.numbers
+        value, val, val_loss = mean(evaluation.test.metric), mean(evaluation.val.metric), mean(evaluation.val.loss)
+        if math.isnan(val) or self._chosen(val, val_loss):
+            n["selected_round"], n["selected_val"], n["selected_val_loss"] = round, _plain(val), _plain(val_loss)
+            self.selected = evaluation
+        if n["best_mean"] is None or self._better(value, n["best_mean"]):
+            n["best_mean"], n["best_round"] = _plain(value), round
+        self.last = evaluation
+        return {
+            "round": round,
+            "mean": _plain(value),
+            "std": _plain(spread(evaluation.test.metric)),
+            "loss": _plain(mean(evaluation.test.loss)),
+            "worst_decile": _plain(worst_decile(evaluation.test.metric, self.higher_is_better)),
+            "val_mean": _plain(val),
+            "val_loss": _plain(val_loss),
+            "novel_mean": _plain(mean(evaluation.novel.metric)),
+            "novel_std": _plain(spread(evaluation.novel.metric)),
+        }
+
+    def _better(self, a: float, b: float) -> bool:
+        return a > b if self.higher_is_better else a < b
+
+    def _chosen(self, val: float, val_loss: float) -> bool:
+        best, loss = self.numbers["selected_val"], self.numbers["selected_val_loss"]
+        if best is None or self._better(val, best):
+            return True
+        return bool(val == best and not math.isnan(val_loss) and (loss is None or val_loss < loss))
+
+    def to_tensors(self) -> dict[str, Tensor]:
+        """The per-client arrays, for a checkpoint."""
+        out = {}
+        for when, evaluation in (("selected", self.selected), ("last", self.last)):
+            for split in ("test", "val", "novel") if evaluation is not None else ():
+                scores: Scores = getattr(evaluation, split)
+                out[f"{when}.{split}.metric"] = torch.from_numpy(scores.metric)
+                out[f"{when}.{split}.loss"] = torch.from_numpy(scores.loss)
+        return out
+
+    def restore(self, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
+        """The inverse of `to_tensors` and `numbers`."""
+        self.numbers = dict(numbers)
+        for when in ("selected", "last"):
+            if f"{when}.test.metric" in tensors:
+                parts = [
+                    Scores(*(np.asarray(tensors[f"{when}.{split}.{kind}"].numpy()) for kind in ("metric", "loss")))
+                    for split in ("test", "val", "novel")
+                ]
+                setattr(self, when, Evaluation(*parts))
+
+
+def _plain(value: float) -> float | None:
+    """JSON has no NaN."""
+    return value if math.isfinite(value) else None

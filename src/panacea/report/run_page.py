@@ -1,0 +1,85 @@
+"""`report.html` of one run: a self-contained page with numbers, figures, clients and configuration."""
+
+from __future__ import annotations
+
+import html
+import re
+from typing import Any
+
+from panacea.experiment.experiment import Experiment
+from panacea.experiment.files import write_atomically
+from panacea.experiment.rundir import RunDirectory
+from panacea.experiment.runner import CLIENT_COLUMNS, client_table
+
+__all__ = ["write_run_report"]
+
+_STYLE = """
+body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:62rem;padding:0 1rem;color:#1b2733}
+h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2rem}table{border-collapse:collapse;font-size:13px}
+td,th{padding:.2rem .6rem;border-bottom:1px solid #dde3ea;text-align:right}
+td:first-child,th:first-child{text-align:left}
+.big{display:flex;gap:2.5rem;flex-wrap:wrap}.big div{font-size:1.6rem}
+.big span{display:block;font-size:.8rem;color:#5f6b7a}
+figure{margin:1rem 0}figure svg{max-width:100%;height:auto}figcaption{font-size:.85rem;color:#5f6b7a}
+pre{background:#f4f6f8;padding:1rem;overflow:auto;font-size:12px}.wide{overflow:auto;max-height:32rem}
+"""
+
+
+def write_run_report(experiment: Experiment, directory: RunDirectory, summary: dict[str, Any]) -> str | None:
+    """Draw the figures and write the page; returns a note if that could not be done."""
+    try:
+        from panacea.report.figures import draw_run  # noqa: PLC0415
+
+        captions = draw_run(experiment, directory)
+    except ImportError as error:
+        return f"no figures and no report.html: {error.name} is not installed"
+    figures = "".join(
+        f"<figure>{_inline(directory, stem)}<figcaption>{html.escape(caption)}</figcaption></figure>"
+        for stem, caption in captions
+    )
+    title = f"{summary['data']}, {summary['method']}, seed {summary['seed']}"
+    page = (
+        "<!doctype html><html lang='en'><head><meta charset='utf-8'>"
+        f"<title>{html.escape(title)}</title><style>{_STYLE}</style></head><body><h1>{html.escape(title)}</h1>"
+        f"{_headline(summary)}{figures}"
+        f"<h2>Clients</h2><div class='wide'>{_table(CLIENT_COLUMNS, client_table(experiment))}</div>"
+        f"<h2>Summary</h2>{_table(('key', 'value'), list(summary.items()))}"
+        f"<h2>Configuration and environment</h2><pre>{html.escape(directory.config_file.read_text(encoding='utf-8'))}"
+        "</pre></body></html>\n"
+    )
+    write_atomically(directory.report, page)
+    return None
+
+
+def _inline(directory: RunDirectory, stem: str) -> str:
+    """A figure's SVG inside the page, its identifiers made unique to the figure."""
+    svg = (directory.figures / f"{stem}.svg").read_text(encoding="utf-8")
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r'\bid="', f'id="{stem}-', svg)
+    return re.sub(r'(xlink:href="#|url\(#)', rf"\g<1>{stem}-", svg)
+
+
+def _headline(summary: dict[str, Any]) -> str:
+    unit = " %" if summary["metric"] == "accuracy" else ""
+    cells = [
+        (f"{summary['metric']} (round chosen on validation data)", summary["mean"], summary["std"]),
+        ("last round", summary["final_mean"], summary["final_std"]),
+        ("worst decile", summary["worst_decile"], None),
+        ("novel clients", summary["novel_mean"], summary["novel_std"]),
+    ]
+    shown = []
+    for name, value, spread in cells:
+        if value is not None:
+            around = "" if spread is None else f" ± {spread:.3g}"
+            shown.append(f"<div>{value:.4g}{unit}{around}<span>{html.escape(name)}</span></div>")
+    return f"<div class='big'>{''.join(shown)}</div>"
+
+
+def _table(header: tuple[str, ...], rows: list[Any]) -> str:
+    def cell(value: Any) -> str:
+        text = "" if value is None or value != value else f"{value:.4g}" if isinstance(value, float) else str(value)  # noqa: PLR0124
+        return f"<td>{html.escape(text)}</td>"
+
+    head = "".join(f"<th>{html.escape(name)}</th>" for name in header)
+    body = "".join(f"<tr>{''.join(cell(value) for value in row)}</tr>" for row in rows)
+    return f"<table><tr>{head}</tr>{body}</table>"
