@@ -85,9 +85,13 @@ def run(
 
     Example: panacea run data=fl60 method=fedavg rounds=800 seed=0
     """
+    from panacea.cli.arguments import flat_keys  # noqa: PLC0415
+    from panacea.experiment.config import build_config  # noqa: PLC0415
+
+    config = build_config(flat_keys(arguments or []))  # a wrong key is answered before torch is imported
     from panacea.cli.training import run_one  # noqa: PLC0415
 
-    run_one(arguments or [], as_json=as_json, quiet=quiet, fresh=fresh)
+    run_one(config, as_json=as_json, quiet=quiet, fresh=fresh)
 
 
 @app.command()
@@ -167,21 +171,21 @@ def config(arguments: Arguments = None, debug: Debug = False) -> None:
 def run_command_line(arguments: list[str]) -> int:
     """Run one command; returns the exit code. Errors are one line on standard error."""
     word, code = "error", 1
+    failure: Exception
     try:
         result: Any = typer.main.get_command(app).main(args=arguments, prog_name="panacea", standalone_mode=False)
         return int(result or 0)
     except click.exceptions.Exit as stop:
         return stop.exit_code
     except click.ClickException as error:
-        message, code = error.format_message(), 2
+        failure, message, code = error, error.format_message(), 2
     except PanaceaError as error:
-        message, code = str(error), error.exit_code
-    except KeyboardInterrupt as stop:
-        message, code, word = str(stop) or "interrupted", 130, "stopped"
+        failure, message, code = error, str(error), error.exit_code
+        word = "stopped" if code == 130 else word
     except Exception as error:  # a defect of ours, or the machine's: still one line
-        message = f"{type(error).__name__}: {error} (--debug shows where)"
+        failure, message = error, f"{type(error).__name__}: {error} (--debug shows where)"
     if "--debug" in arguments:
-        traceback.print_exc()
+        traceback.print_exception(failure)
     print(f"{word}: {' '.join(message.split())}", file=sys.stderr)  # noqa: T201
     return code
 

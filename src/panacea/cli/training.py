@@ -8,10 +8,9 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from panacea.cli.arguments import flat_keys
 from panacea.cli.progress import ProgressBar, say
 from panacea.errors import RequestError
-from panacea.experiment.config import build_config
+from panacea.experiment.config import ExperimentConfig
 from panacea.experiment.experiment import Experiment
 from panacea.experiment.rundir import RunDirectory
 from panacea.experiment.runner import run_experiment
@@ -20,9 +19,8 @@ from panacea.report.run_page import write_run_report
 __all__ = ["read_summary", "resume_one", "run_one"]
 
 
-def run_one(arguments: list[str], *, as_json: bool, quiet: bool, fresh: bool) -> None:
+def run_one(config: ExperimentConfig, *, as_json: bool, quiet: bool, fresh: bool) -> None:
     """Train one experiment, or show it if it is there already."""
-    config = build_config(flat_keys(arguments))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         experiment = Experiment(config)

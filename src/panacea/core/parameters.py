@@ -69,8 +69,14 @@ class Layout:
 
     def join(self, parts: Sequence[Tensor]) -> Tensor:
         """The inverse of `parts`."""
-        lead = parts[0].dim() - len(self.shapes[0])
-        return torch.cat([part if part.dim() == lead + 1 else part.flatten(lead) for part in parts], dim=-1)
+        lead = parts[0].shape[: parts[0].dim() - len(self.shapes[0])]
+        return torch.cat(
+            [
+                part if len(shape) == 1 else part.reshape((*lead, size))
+                for part, shape, size in zip(parts, self.shapes, self.sizes, strict=True)
+            ],
+            dim=-1,
+        )
 
     def unflatten(self, vector: Tensor) -> dict[str, Tensor]:
         """`parts` by name."""
@@ -88,5 +94,10 @@ def squared_norm(vector: Tensor) -> Tensor:
 
 def cosine(a: Tensor, b: Tensor) -> Tensor:
     """Cosine over the last axis, kept as ``[..., 1]``; 0 where a vector is zero."""
-    norms = (squared_norm(a) * squared_norm(b)).sqrt()
-    return (a * b).sum(dim=-1, keepdim=True) / norms.clamp_min(1e-30)
+    return (_unit(a) * _unit(b)).sum(dim=-1, keepdim=True)
+
+
+def _unit(vector: Tensor) -> Tensor:
+    """The vector over its norm (0 stays 0); scaled by its largest entry first, whose square might underflow."""
+    scaled = vector / vector.abs().amax(dim=-1, keepdim=True).clamp_min(torch.finfo(vector.dtype).tiny)
+    return scaled / squared_norm(scaled).sqrt().clamp_min(1e-30)

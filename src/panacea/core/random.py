@@ -99,7 +99,7 @@ def sample_batches(keys: Keys, counts: npt.NDArray[np.int64], steps: int, batch:
 
     Returns:
         ``[steps, rows, width]`` with ``width = min(batch, max(counts))``; entries beyond a row's own ``min(batch, n)``
-        are 0 and carry no weight. What a row draws depends on its own key and count only.
+        are 0 and carry no weight. What a row draws in step t depends on its own key and count only, not on `steps`.
     """
     width = int(min(batch, counts.max()))
     out = np.zeros((len(keys), steps, width), dtype=np.int64)
@@ -118,7 +118,7 @@ def _draw(keys: Keys, n: int, steps: int, size: int) -> npt.NDArray[np.int64]:
             return words.argsort(axis=-1)
         return np.argpartition(words, size, axis=-1)[..., :size]
     drawn = (uniform(keys, steps * size).reshape(len(keys), steps, size) * n).astype(np.int64)
-    start = steps * size
+    redrawn = keys
     while True:  # many samples: repeats are rare, so draw them again until none is left
         order = drawn.argsort(axis=-1, kind="stable")
         ranked = np.take_along_axis(drawn, order, axis=-1)
@@ -126,9 +126,9 @@ def _draw(keys: Keys, n: int, steps: int, size: int) -> npt.NDArray[np.int64]:
         np.put_along_axis(repeat[..., :], order[..., 1:], ranked[..., 1:] == ranked[..., :-1], axis=-1)
         if not repeat.any():
             return drawn
-        fresh = (uniform(keys, steps * size, start).reshape(drawn.shape) * n).astype(np.int64)
+        redrawn = mix(redrawn ^ _GOLDEN)  # a stream of its own, so that a step's batch does not depend on `steps`
+        fresh = (uniform(redrawn, steps * size).reshape(drawn.shape) * n).astype(np.int64)
         drawn = np.where(repeat, fresh, drawn)
-        start += steps * size
 
 
 def _torch_mix(z: Tensor) -> Tensor:

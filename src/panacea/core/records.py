@@ -57,10 +57,14 @@ def record(cls: type[_T]) -> type[_T]:
 
 
 def tree_map(function: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:
-    """Apply a function to every tensor (and the tensors at the same places of the other trees)."""
+    """Apply a function to every tensor (and what is at the same places of the other trees); None stays None."""
     if isinstance(tree, Tensor):  # a bare tensor is the most common tree of all
         return function(tree, *others)
-    return _pytree.tree_map(function, tree, *others)
+
+    def apply(leaf: Any, *rest: Any) -> Any:
+        return function(leaf, *rest) if isinstance(leaf, Tensor) else leaf
+
+    return _pytree.tree_map(apply, tree, *others)
 
 
 def leaves(tree: Tree) -> list[Tensor]:
@@ -83,8 +87,12 @@ def named_leaves(tree: Tree, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
         for position, child in enumerate(tree):
             yield from named_leaves(child, f"{prefix}.{position}".lstrip("."))
     elif tree is not None:
-        kind = type(tree).__name__
-        raise TypeError(f"{prefix or 'tree'} holds a {kind}; records hold tensors, records, tuples and None")
+        raise _foreign(tree, prefix)
+
+
+def _foreign(value: object, prefix: str) -> TypeError:
+    kind = type(value).__name__
+    return TypeError(f"{prefix or 'tree'} holds a {kind}; records hold tensors, records, tuples and None")
 
 
 def rebuild(template: Tree, tensors: dict[str, Tensor], prefix: str = "") -> Tree:
@@ -99,29 +107,25 @@ def rebuild(template: Tree, tensors: dict[str, Tensor], prefix: str = "") -> Tre
         return type(template)(**children)
     if isinstance(template, tuple):
         return tuple(rebuild(child, tensors, f"{prefix}.{i}".lstrip(".")) for i, child in enumerate(template))
+    if template is not None:
+        raise _foreign(template, prefix)
     return None
 
 
 def tree_index(tree: Tree, index: Any) -> Tree:
     """Row(s) of every tensor: ``[rows, ...] -> [...]`` for an integer, ``[chosen, ...]`` for an index tensor."""
-    return tree_map(lambda leaf: leaf[index] if isinstance(leaf, Tensor) else leaf, tree)
+    return tree_map(lambda leaf: leaf[index], tree)
 
 
 def tree_stack(trees: list[Tree]) -> Tree:
     """Records of single clients become one record with a leading row axis."""
-
-    def stack(*parts: Any) -> Any:
-        return torch.stack(parts) if isinstance(parts[0], Tensor) else parts[0]
-
-    return tree_map(stack, trees[0], *trees[1:])
+    return tree_map(lambda *parts: torch.stack(parts), trees[0], *trees[1:])
 
 
 def tree_where(condition: Tensor, new: Tree, old: Tree) -> Tree:
     """Row-wise choice; the condition is ``[rows, 1]``."""
 
-    def choose(a: Any, b: Any) -> Any:
-        if not isinstance(a, Tensor):
-            return a
+    def choose(a: Tensor, b: Tensor) -> Tensor:
         return torch.where(condition.reshape(condition.shape[:1] + (1,) * (a.dim() - 1)), a, b)
 
     return tree_map(choose, new, old)
@@ -139,4 +143,6 @@ def nbytes(tree: Tree) -> int:
     if dataclasses.is_dataclass(tree):
         fields = (field for field in dataclasses.fields(tree) if field.metadata.get("sent", True))
         return sum(nbytes(getattr(tree, field.name)) for field in fields)
-    return sum(nbytes(child) for child in tree) if isinstance(tree, tuple) else 0
+    if tree is not None and not isinstance(tree, tuple):
+        raise _foreign(tree, "message")
+    return sum(nbytes(child) for child in tree or ())

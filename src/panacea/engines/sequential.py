@@ -116,7 +116,7 @@ class SequentialEngine:
             start, end = self.samples.bounds[client, column], self.samples.bounds[client, column + 1]
             if end == start:
                 continue
-            x, y = self.samples.x[start:end], self.samples.y[start:end]
+            x, y = self.samples.x[start:end].clone(), self.samples.y[start:end]  # a module may write into its input
             with torch.no_grad():
                 outputs, _ = self.target.forward(params[row], statistics[row], x, training=False)
                 metric[row] = float(sample_metric(task, outputs, y).double().mean())

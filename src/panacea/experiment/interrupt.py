@@ -6,11 +6,15 @@ import signal
 import threading
 from types import FrameType, TracebackType
 
+from panacea.errors import PanaceaError
+
 __all__ = ["Interrupted", "Interrupter"]
 
 
-class Interrupted(KeyboardInterrupt):
-    """A run stopped early because it was asked to; the message says how to go on."""
+class Interrupted(PanaceaError):  # noqa: N818
+    """A run stopped early because it was asked to, after saving; the message says how to go on."""
+
+    exit_code = 130
 
 
 class Interrupter:

@@ -42,7 +42,7 @@ class ClientGraph:
             RequestError: an end is not a client, an edge is given twice (in either direction), a weight is not a
                 positive finite number; the message names the source and the row.
         """
-        pairs = np.asarray(list(edges), dtype=np.int64).reshape(-1, 2)
+        pairs = _pairs(edges, source)
         weight = np.ones(len(pairs), np.float32) if weights is None else np.asarray(list(weights), dtype=np.float32)
         if len(weight) != len(pairs):
             raise RequestError(f"{source}: {len(pairs)} edges but {len(weight)} weights")
@@ -95,3 +95,15 @@ class ClientGraph:
     def save(self, path: Path) -> None:
         """Write `graph.npz`: n, edges, weights."""
         np.savez(path, n=np.int64(self.n), edges=self.edges, weights=self.weights)
+
+
+def _pairs(edges: Iterable[Sequence[int]] | npt.NDArray[np.int64], source: str) -> npt.NDArray[np.int64]:
+    """Edges as ``[E, 2]`` whole numbers; anything else is refused instead of being reshaped or cut to fit."""
+    rows = list(edges)
+    for place, row in enumerate(rows):
+        if len(row) != 2:
+            raise RequestError(f"{source}: edge {place + 1} has {len(row)} ends, not 2")
+    given = np.asarray(rows).reshape(-1, 2)
+    if len(given) and not np.issubdtype(given.dtype, np.integer):
+        raise RequestError(f"{source}: the ends of an edge are client numbers, not {given.dtype} values")
+    return given.astype(np.int64)

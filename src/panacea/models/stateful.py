@@ -54,7 +54,8 @@ def dropout(x: Tensor, share: float, key: Tensor, call: int, features_only: bool
     shape = x.shape[: lead + 2] + (1,) * (x.dim() - lead - 2) if features_only else x.shape
     count = int(torch.Size(shape[lead:]).numel())
     noise = torch_uniform(key + call * 0x9E3779B1, count).reshape(shape)
-    return x * ((noise >= share).to(x.dtype) / (1.0 - share))
+    kept = (noise >= share).to(x.dtype)
+    return x * (kept / (1.0 - share) if share < 1 else kept)
 
 
 class StreamDropout(nn.Module):
@@ -136,6 +137,7 @@ class MaskedBatchNorm(nn.Module):
         lead = running[0].dim() - 1
         flat = x.reshape((*x.shape[: lead + 2], -1))
         if training and not self.state.frozen:
+            running = self.state.statistics.get(self.name, running)  # a layer used twice goes on from its first use
             out, new = normalise(flat, self.state.mask, running, self.momentum, self.eps)
             self.state.statistics[self.name] = new
         else:
@@ -154,15 +156,25 @@ _DROPOUTS: dict[type[nn.Module], bool] = {
 }
 
 
-def replace_stateful(module: nn.Module, state: Pass, prefix: str = "") -> nn.Module:
-    """Swap every Dropout and BatchNorm below a module (or the module itself) for the forms above."""
+def replace_stateful(
+    module: nn.Module, state: Pass, prefix: str = "", made: dict[nn.Module, nn.Module] | None = None
+) -> nn.Module:
+    """Swap every Dropout and BatchNorm below a module (or the module itself) for the forms above.
+
+    A layer that is used under several names is swapped under all of them (`made` remembers what became of it).
+    """
+    made = {} if made is None else made
+    if module not in made:
+        made[module] = _replaced(module, state, prefix, made)
+    return made[module]
+
+
+def _replaced(module: nn.Module, state: Pass, prefix: str, made: dict[nn.Module, nn.Module]) -> nn.Module:
     if isinstance(module, nn.modules.dropout._DropoutNd) and type(module) in _DROPOUTS:
         return StreamDropout(float(module.p), _DROPOUTS[type(module)], state)
     if isinstance(module, nn.modules.batchnorm._BatchNorm):
         return MaskedBatchNorm(module, prefix, state)
-    for name, child in list(module.named_children()):
-        path = f"{prefix}.{name}".lstrip(".")
-        replaced = replace_stateful(child, state, path)
-        if replaced is not child:
-            module._modules[name] = replaced
+    for name, child in list(module._modules.items()):  # `named_children` would skip a layer's second name
+        if child is not None:
+            module._modules[name] = replace_stateful(child, state, f"{prefix}.{name}".lstrip("."), made)
     return module

@@ -58,7 +58,7 @@ class TargetModel:
         self.original = module
         self.reseed = False
         self.state = Pass()
-        self.module = replace_stateful(copy.deepcopy(module).to(dtype), self.state)
+        self.module = replace_stateful(copy.deepcopy(module).to(dtype), self.state).train()
         params = {name: p.detach().clone() for name, p in self.module.named_parameters() if p.requires_grad}
         if not params:
             raise RequestError("model: the network has no trainable parameter")
