@@ -28,7 +28,7 @@ from tests.toy import largest_difference, play, toy_experiment, trajectory
 
 METHODS = method_names()
 
-# bytes of one round over the cohort, in models sent down and up (spec section 0: U = 4 (P + B_f) per client)
+# bytes of one round over the cohort, in models sent down and up (one model is 4 (P + S) bytes per client)
 MODELS_SENT = {"separate": (0, 0), "fedavg": (1, 1), "fedavg_ft": (1, 1), "fedprox": (1, 1), "fedprox_ft": (1, 1)}
 
 

@@ -129,7 +129,7 @@ class _Rewriter:
         found: list[fx.Node | None] = []
         for name in names:
             path = f"{prefix}.{name}".lstrip(".")
-            if getattr(module, name, None) is None:
+            if not isinstance(getattr(module, name, None), Tensor):
                 found.append(None)
             elif self.first_name.get(path, path) in self.tensors:
                 found.append(self.tensors[self.first_name.get(path, path)])
@@ -182,7 +182,8 @@ class _Rewriter:
             norm: Callable[..., Tensor] = layers.layer_norm if isinstance(module, nn.LayerNorm) else layers.group_norm
             self._set(node, self._call(_bound(norm, module), self._as_folded(source), *affine, self.rows), "folded")
         elif isinstance(module, nn.Embedding) and module.max_norm is None and not module.scale_grad_by_freq:
-            self._set(node, self._call(layers.embedding, self._as_folded(source), affine[0], self.rows), "folded")
+            new = self._call(_bound(layers.embedding, module), self._as_folded(source), affine[0], self.rows)
+            self._set(node, new, "folded")
         elif isinstance(module, nn.GRUCell):
             own = self._own(path, module, *_GRU_NAMES)
             state = self._hidden(node)
@@ -224,7 +225,10 @@ class _Rewriter:
     def _copy(self, node: fx.Node, convert: Callable[[fx.Node], fx.Node], layout: str, vector: bool = False) -> None:
         args = fx.map_arg(node.args, convert)
         kwargs = fx.map_arg(node.kwargs, convert)
-        self._set(node, self.graph.create_node(node.op, node.target, args, kwargs), layout, vector)
+        target = node.target
+        if target == "view" and not any(isinstance(arg, torch.dtype) for arg in node.args):
+            target = "reshape"  # a batched layer may leave its output in another order of memory than torch's own
+        self._set(node, self.graph.create_node(node.op, target, args, kwargs), layout, vector)
 
     def _attribute(self, node: fx.Node) -> None:
         name = str(node.target)

@@ -21,9 +21,12 @@ from torch.func import functional_call, vmap
 
 from panacea.engines.batching import Unsupported, trace_batched
 from panacea.engines.layers import PlainGru, is_plain_gru
+from panacea.errors import unknown
 from panacea.models.target import TargetModel
 
-__all__ = ["Forward", "build_forward", "prepare_for_loop"]
+__all__ = ["FORWARDS", "Forward", "build_forward", "prepare_for_loop"]
+
+FORWARDS = ("auto", "batched", "vmap", "loop")
 
 
 class Forward(Protocol):
@@ -87,6 +90,9 @@ class VmapForward:
     def __init__(self, target: TargetModel) -> None:
         self.target = target
         self.module = _with_plain_grus(copy.deepcopy(target.module))
+        for name, layer in self.module.named_modules():
+            if isinstance(layer, nn.Embedding) and (layer.padding_idx is not None or layer.scale_grad_by_freq):
+                raise Unsupported(f"the gradient of embedding '{name}' (padding or frequencies) is lost in vmap")
 
     def __call__(
         self,
@@ -120,7 +126,7 @@ class VmapForward:
 
 
 class LoopForward:
-    """One client after the other."""
+    """One client after the other, without its padding: no module can see or count what is not a sample."""
 
     kind = "loop"
 
@@ -138,19 +144,24 @@ class LoopForward:
         mask: Tensor | None = None,
         frozen: bool = False,
     ) -> tuple[Tensor, Tensor]:
+        sizes = [x.shape[1]] * len(x) if mask is None else [int(size) for size in mask.sum(dim=1)]
         passes = [
             self.target.forward(
                 [part[r] for part in parts],
                 statistics[r],
-                x[r],
+                x[r, :size],
                 training=training,
                 key=None if key is None else key[r],
-                mask=None if mask is None else mask[r],
                 frozen=frozen,
             )
-            for r in range(len(x))
+            for r, size in enumerate(sizes)
         ]
-        return torch.stack([out for out, _ in passes]), torch.stack([new for _, new in passes])
+        outputs = [_lengthened(out, x.shape[1]) for out, _ in passes]
+        return torch.stack(outputs), torch.stack([new for _, new in passes])
+
+
+def _lengthened(out: Tensor, size: int) -> Tensor:
+    return out if len(out) == size else torch.cat([out, out.new_zeros((size - len(out), *out.shape[1:]))])
 
 
 def _with_plain_grus(module: nn.Module) -> nn.Module:
@@ -166,6 +177,8 @@ def build_forward(target: TargetModel, wanted: str = "auto") -> Forward:
         target: the network.
         wanted: ``auto``, or force ``batched``, ``vmap`` or ``loop``.
     """
+    if wanted not in FORWARDS:
+        raise unknown("forward", wanted, FORWARDS)
     reasons = []
     ways: dict[str, Callable[[TargetModel], Forward]] = {"batched": BatchedForward, "vmap": VmapForward}
     for kind, make in ways.items():
@@ -195,13 +208,34 @@ def prepare_for_loop(target: TargetModel) -> None:
     """Find out whether the module draws random numbers by itself; if it may, its passes are reseeded."""
     try:
         trace_batched(target)
-    except Exception as error:  # untraceable modules may hide anything
-        known = isinstance(error, Unsupported) and not error.random
-        target.reseed = target.draws_noise = not known or target.draws_noise
+        hidden = _moves_generator(target)
+    except Exception:  # what cannot be read may hide anything
+        hidden = True
+    target.reseed = hidden
+    target.draws_noise |= hidden
+
+
+def _moves_generator(target: TargetModel) -> bool:
+    """Whether a training pass takes numbers from torch's global generator (which is left as it was)."""
+    device = target.initial.device
+    x = torch.zeros((2, *target.task.inputs), dtype=target.initial.dtype, device=device)
+    key = torch.zeros((), dtype=torch.int64, device=device)
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), torch.no_grad():
+        before = _generator_state(device)
+        target.forward(target.initial, target.statistics, x, training=True, key=key)
+        return not torch.equal(_generator_state(device), before)
+
+
+def _generator_state(device: torch.device) -> Tensor:
+    state = torch.get_rng_state()
+    return torch.cat([state, torch.cuda.get_rng_state(device)]) if device.type == "cuda" else state
 
 
 def _check_against_loop(target: TargetModel, forward: Forward) -> None:
-    """Compare with the loop: three rows, a padded batch, training and evaluation, values and gradient."""
+    """Compare with the loop on three rows, values and gradient: training, training with padding, evaluation.
+
+    Differences count in relation to the largest value, so that small outputs and gradients are checked as well.
+    """
     generator = torch.Generator().manual_seed(0)
     device, dtype = target.initial.device, target.initial.dtype
 
@@ -213,15 +247,26 @@ def _check_against_loop(target: TargetModel, forward: Forward) -> None:
     statistics = target.statistics.expand(rows, -1) * (1 + 0.1 * draw(rows, len(target.statistics)))
     x = draw(rows, size, *target.task.inputs)
     key = torch.arange(rows, dtype=torch.int64, device=device) * 977
+    whole = torch.ones(rows, size, dtype=dtype, device=device)
+    padded = whole.tril(diagonal=1)  # 2, 3 and 4 samples
     tolerance = 1e-3 if dtype == torch.float32 else 1e-8
-    for training in (True, False):
+    cases = (("training", whole), ("training with padding", padded), ("evaluation", whole))
+    for case, mask in cases:
+        training = case != "evaluation"
+        slope = draw(rows, size)
         results = []
         for way in (forward, LoopForward(target)):
             parts = [part.requires_grad_(True) for part in target.layout.parts(params.clone())]
-            out, new = way(parts, statistics, x, training=training, key=key if training else None)
-            gradients = torch.autograd.grad(out.square().mean(), parts, materialize_grads=True)
-            gradient = torch.cat([g.flatten(1) for g in gradients], dim=1)
-            results.append((out.detach(), new.detach(), gradient))
+            out, new = way(
+                parts, statistics, x.clone(), training=training, key=key if training else None,
+                mask=padded if mask is padded else None,
+            )  # fmt: skip
+            valid = mask.reshape((rows, size) + (1,) * (out.dim() - 2))
+            out = torch.where(valid > 0, out, 0.0)
+            loss = (out * (out.detach() + slope.reshape(valid.shape))).sum()
+            gradients = torch.autograd.grad(loss, parts, materialize_grads=True)
+            results.append((out.detach(), new.detach(), target.layout.join(gradients)))
         for what, a, b in zip(("outputs", "statistics", "gradients"), *results, strict=True):
-            if a.shape != b.shape or not torch.allclose(a, b, rtol=tolerance, atol=tolerance):
-                raise Unsupported(f"{what} differ from the plain loop in {'training' if training else 'evaluation'}")
+            scale = float(b.abs().max()) if b.numel() else 0.0
+            if a.shape != b.shape or not torch.allclose(a, b, rtol=tolerance, atol=tolerance * scale):
+                raise Unsupported(f"{what} differ from the plain loop in {case}")

@@ -7,6 +7,7 @@ weights always have the leading R. Each function equals a loop over rows of torc
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -39,6 +40,8 @@ def split_rows(x: Tensor, rows: int, at: int = 0) -> Tensor:
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """``x [R, ..., I], weight [R, O, I], bias [R, O] -> [R, ..., O]``."""
+    if weight.shape[0] == 1:  # a block of one client: an ordinary layer is a little faster than a batch of one
+        return F.linear(x.squeeze(0), weight.squeeze(0), None if bias is None else bias.squeeze(0)).unsqueeze(0)
     flat = x if x.dim() == 3 else x.reshape(x.shape[0], -1, x.shape[-1])
     turned = weight.transpose(1, 2)
     out = torch.bmm(flat, turned) if bias is None else torch.baddbmm(bias.unsqueeze(1), flat, turned)
@@ -50,26 +53,70 @@ def linear_columns(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return torch.bmm(weight, x) if bias is None else torch.baddbmm(bias.unsqueeze(2), weight, x)
 
 
+_SMALL_PATCH = 80  # up to this many numbers under a kernel, gathering patches and multiplying beats a convolution
+
+
 def conv(x: Tensor, weight: Tensor, bias: Tensor | None, layer: nn.modules.conv._ConvNd) -> Tensor:
     """``x [R*B, C, ...], weight [R, O, C/g, ...] -> [R*B, O, ...]``.
 
-    On a CPU a loop over rows: a grouped convolution is slower there than one convolution per client. On a GPU rows
-    become groups of one call.
+    On a GPU rows become groups of one call. On a CPU a grouped convolution is slower than one per client, so there
+    is a loop over rows, in channels-last order (a third faster, pooling five times), and kernels that see few numbers,
+    such as a first layer on grey images, become one batched matrix product.
     """
     function: Callable[..., Tensor] = {3: F.conv1d, 4: F.conv2d, 5: F.conv3d}[weight.dim() - 1]
     rows = weight.shape[0]
-    padding: object = layer.padding
+    padding: Any = layer.padding
     if layer.padding_mode != "zeros":
         x, padding = F.pad(x, layer._reversed_padding_repeated_twice, mode=layer.padding_mode), 0
     if x.device.type == "cpu":
+        if weight.dim() == 5:
+            if weight[0, 0].numel() <= _SMALL_PATCH and layer.groups == 1 and layer.dilation == (1, 1):
+                return _conv_by_patches(x, weight, bias, layer, padding)
+            x = x.contiguous(memory_format=torch.channels_last)
+            weights = [w.contiguous(memory_format=torch.channels_last) for w in weight.unbind(0)]
+        else:
+            weights = list(weight.unbind(0))
         biases: Sequence[Tensor | None] = [None] * rows if bias is None else bias.unbind(0)
-        parts = zip(x.chunk(rows), weight.unbind(0), biases, strict=True)
-        return torch.cat([function(*part, layer.stride, padding, layer.dilation, layer.groups) for part in parts])
+        parts = zip(x.chunk(rows), weights, biases, strict=True)
+        outs = [function(*part, layer.stride, padding, layer.dilation, layer.groups) for part in parts]
+        return outs[0] if rows == 1 else torch.cat(outs)
+    return _conv_by_groups(function, x, weight, bias, layer, padding)
+
+
+def _conv_by_groups(
+    function: Callable[..., Tensor],
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    layer: nn.modules.conv._ConvNd,
+    padding: Any,
+) -> Tensor:
+    """Rows as groups of one convolution."""
+    rows = weight.shape[0]
     wide = fold(split_rows(x, rows).transpose(0, 1), 1)  # [B, R*C, ...]
     flat_bias = None if bias is None else bias.flatten()
     groups = rows * layer.groups
     out = function(wide, fold(weight), flat_bias, layer.stride, padding, layer.dilation, groups)
     return fold(out.unflatten(1, (rows, -1)).transpose(0, 1))
+
+
+def _conv_by_patches(
+    x: Tensor, weight: Tensor, bias: Tensor | None, layer: nn.modules.conv._ConvNd, padding: Any
+) -> Tensor:
+    """A 2-d convolution as one batched product of patches ``[R, B*H*W, C*k*k]`` and kernels; channels last."""
+    rows, out_channels, _, height, width = weight.shape
+    if padding == "same":
+        padding = layer._reversed_padding_repeated_twice
+    elif padding in ("valid", 0):
+        padding = [0, 0, 0, 0]
+    else:
+        padding = [padding[1], padding[1], padding[0], padding[0]]
+    x = F.pad(x, padding) if any(padding) else x
+    patches = x.unfold(2, height, layer.stride[0]).unfold(3, width, layer.stride[1])  # [R*B, C, H, W, k, k]
+    batch, _, tall, wide = patches.shape[:4]
+    patches = patches.permute(0, 2, 3, 1, 4, 5).reshape(rows, batch // rows * tall * wide, -1)
+    out = linear(patches, weight.flatten(2), bias)
+    return out.view(batch, tall, wide, out_channels).permute(0, 3, 1, 2)
 
 
 def layer_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, rows: int, layer: nn.LayerNorm) -> Tensor:
@@ -97,8 +144,11 @@ def _affine(x: Tensor, weight: Tensor | None, bias: Tensor | None, rows: int) ->
     return fold(x)
 
 
-def embedding(x: Tensor, weight: Tensor, rows: int) -> Tensor:
-    """``x [R*B, ...]`` integers, ``weight [R, V, D] -> [R*B, ..., D]``."""
+def embedding(x: Tensor, weight: Tensor, rows: int, layer: nn.Embedding) -> Tensor:
+    """``x [R*B, ...]`` integers, ``weight [R, V, D] -> [R*B, ..., D]``; the padding entry, if any, has no gradient."""
+    if layer.padding_idx is not None:
+        padding = torch.arange(weight.shape[1], device=x.device).unsqueeze(1) == layer.padding_idx
+        weight = torch.where(padding, weight.detach(), weight)
     index = x.reshape(rows, -1) + torch.arange(rows, device=x.device).unsqueeze(1) * weight.shape[1]
     return F.embedding(index, fold(weight)).reshape((*x.shape, -1))
 
@@ -160,6 +210,7 @@ class PlainGru(nn.Module):
         for name, parameter in original.named_parameters(recurse=False):
             self.register_parameter(name, parameter)
         self.layers, self.bias, self.batch_first = original.num_layers, original.bias, original.batch_first
+        self.input_size, self.hidden_size, self.num_layers = original.input_size, original.hidden_size, self.layers
 
     def forward(self, x: Tensor, h: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """``[B, T, I]`` (or ``[T, B, I]`` unless batch_first)."""

@@ -36,7 +36,7 @@ _BINDINGS: dict[str, Callable[..., object]] = {
     "aten::baddbmm": torch.baddbmm,
     "aten::cat": torch.cat,
     "aten::stack": torch.stack,
-    "aten::dot": torch.dot,
+    "aten::sum": torch.sum,
     "aten::split_with_sizes": torch.split_with_sizes,
     "aten::_log_softmax": torch._log_softmax,
     "aten::_log_softmax_backward_data": torch._log_softmax_backward_data,

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from panacea.core.local import Local, run_local
 from panacea.core.method import Method
-from panacea.core.records import Tree, tree_index, tree_map
+from panacea.core.records import Tree, leaves, tree_index, tree_map
 from panacea.core.round import Trained
 from panacea.core.types import Batch, ClientIds, Cohort
 from panacea.engines.base import LocalSettings, Samples, Scores
@@ -24,18 +24,57 @@ __all__ = ["VectorisedEngine", "default_block"]
 _EVALUATION_BYTES = 64 * 2**20
 
 
-def default_block(parameters: int) -> int:
-    """Rows trained in one call when the user does not say: many small models, few large ones (about 0.5 GB)."""
-    return int(max(1, min(1024, 2**29 // (16 * parameters))))
+_BLOCK_BYTES = {"cpu": 16 * 2**20, "cuda": 4 * 2**30}  # a CPU is fastest while a block stays in its cache
+
+
+def default_block(target: TargetModel, batch_size: int, device: str) -> int:
+    """Rows trained in one call when the user does not say: as many as fit the cache (CPU) or memory (GPU).
+
+    A row costs its parameters (value, gradient, two temporaries) and what its layers put out, twice (for the backward
+    pass). Many small networks run together; a large convolutional one is best taken client by client on a CPU.
+    """
+    outputs = 0
+
+    def count(_: nn.Module, __: object, out: object) -> None:
+        nonlocal outputs
+        outputs += sum(leaf.numel() for leaf in leaves(out))
+
+    hooks = [m.register_forward_hook(count) for m in target.module.modules() if not list(m.children())]
+    try:
+        x = target.initial.new_zeros((2, *target.task.inputs))
+        with torch.no_grad():
+            target.forward(target.initial, target.statistics, x, training=False)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    row = target.initial.element_size() * (4 * target.layout.size + batch_size * outputs)
+    return int(max(1, min(1024, _BLOCK_BYTES[device] // row)))
 
 
 class _Gradient:
     """The gradients of a block of clients in one call; keeps their statistics, losses and places in the streams."""
 
-    def __init__(self, engine: VectorisedEngine, statistics: Tensor, keys: Tensor) -> None:
-        self.engine, self.statistics, self.keys = engine, statistics, keys
+    def __init__(
+        self, engine: VectorisedEngine, statistics: Tensor, keys: Tensor, counts: npt.NDArray[np.int64]
+    ) -> None:
+        self.engine, self.statistics, self.keys, self.counts = engine, statistics, keys, counts
         self.calls = 0
-        self.loss = torch.zeros((), dtype=statistics.dtype, device=statistics.device)
+        self.own_calls = np.zeros(len(counts), np.int64)  # those within a row's own number of steps
+        self.going = np.ones(len(counts), np.bool_)
+        self.going_rows: Tensor | None = None  # likewise on the device, when some rows stand still
+        self.loss = torch.zeros(len(counts), dtype=statistics.dtype, device=statistics.device)
+
+    def follow(self, batches: Iterator[tuple[Batch, ...]]) -> Iterator[tuple[Batch, ...]]:
+        """The same batches; notes on the way which rows still have steps to take."""
+        for step, drawn in enumerate(batches):
+            self.going = step < self.counts
+            still = not self.going.all()
+            self.going_rows = torch.from_numpy(self.going).to(self.loss.device) if still else None
+            yield drawn
+
+    def mean_loss(self) -> Tensor:
+        """``[rows]``: each row's mean over its own steps."""
+        return self.loss / torch.from_numpy(np.maximum(self.own_calls, 1)).to(self.loss)
 
     def __call__(
         self,
@@ -46,7 +85,7 @@ class _Gradient:
     ) -> Tensor:
         target = self.engine.target
         key = (self.keys + self.calls) & (2**63 - 1) if target.draws_noise else None
-        masked = not batch.full and target.statistics_layout.names
+        masked = not batch.full and (target.statistics_layout.names or self.engine.forward.kind == "loop")
         mask = (batch.weight > 0).to(params.dtype) if masked else None
         gradient, loss, statistics = self.engine.kernel(
             params.detach().contiguous(), self.statistics, batch.x, batch.y, batch.weight, key, mask
@@ -55,6 +94,10 @@ class _Gradient:
             leaf = params.detach().requires_grad_(True)
             gradient = gradient + torch.autograd.grad(extra(leaf).sum(), leaf)[0]
         self.calls += 1
+        self.own_calls += self.going
+        if self.going_rows is not None:  # a row that has taken its steps keeps what it has
+            loss = torch.where(self.going_rows, loss, 0.0)
+            statistics = torch.where(self.going_rows.unsqueeze(-1), statistics, self.statistics)
         self.loss = self.loss + loss
         if track:
             self.statistics = statistics
@@ -97,7 +140,7 @@ class VectorisedEngine:
         key: Tensor | None,
         mask: Tensor | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """``[R, P]`` gradients of every row's own loss, their sum of losses, and the new statistics.
+        """``[R, P]`` gradients of every row's own loss, these losses ``[R]``, and the new statistics.
 
         Rows do not touch each other, so one backward pass serves all. The gradient of sum(weight * loss) is the
         vector-Jacobian product with weight, and it is taken at the layout's parts, not through cutting up the vector.
@@ -107,7 +150,7 @@ class VectorisedEngine:
         outputs, new = self.forward(parts, statistics, x, training=True, key=key, mask=mask, frozen=frozen)
         losses = sample_losses(self.target.task, outputs, y)
         pieces = torch.autograd.grad(losses, parts, grad_outputs=weight, materialize_grads=True)
-        loss = torch.dot(losses.detach().flatten(), weight.flatten())
+        loss = (losses.detach() * weight).sum(dim=1)
         return self.target.layout.join(pieces), loss, new
 
     def train(
@@ -150,15 +193,14 @@ class VectorisedEngine:
     ) -> Trained:
         noise = (self.samples.streams.keys(f"{purpose} noise", round, ids) >> np.uint64(1)).view(np.int64)
         keys = torch.from_numpy(noise).to(statistics.device)
-        grad = _Gradient(self, statistics, keys)
+        grad = _Gradient(self, statistics, keys, counts)
         most = int(counts.max())
-        batches = self.samples.batches(ids, round, purpose, most, method.draws, self.local.batch_size)
+        batches = grad.follow(self.samples.batches(ids, round, purpose, most, method.draws, self.local.batch_size))
         steps = most if (counts == most).all() else torch.from_numpy(counts).to(statistics.device).unsqueeze(-1)
         local = Local(grad, self.local.sgd(ids, statistics))
         uploads, kept = run_local(method, downloads, kept, batches, local, steps)
-        self.gradient_evaluations += grad.calls * len(ids)
-        loss = (grad.loss / max(grad.calls, 1)).expand(len(ids)) / len(ids)
-        return Trained(uploads, kept, grad.statistics, loss)
+        self.gradient_evaluations += int(grad.own_calls.sum())
+        return Trained(uploads, kept, grad.statistics, grad.mean_loss())
 
     def evaluate(self, params: Tensor, statistics: Tensor, ids: ClientIds, split: str) -> Scores:
         """Score all clients in as few calls as memory allows; one shared model is run once over all samples."""
@@ -226,8 +268,8 @@ def _mean_scores(metric: Tensor, loss: Tensor, counts: npt.NDArray[np.int64]) ->
 def tree_map_join(parts: list[Trained]) -> Trained:
     """Blocks of rows, one after the other."""
 
-    def join(*pieces: object) -> object:
-        return torch.cat(pieces) if isinstance(pieces[0], Tensor) else pieces[0]  # type: ignore[arg-type]
+    def join(*pieces: Tensor) -> Tensor:
+        return torch.cat(pieces)
 
     return Trained(
         tree_map(join, parts[0].uploads, *(p.uploads for p in parts[1:])),

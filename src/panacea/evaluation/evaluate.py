@@ -60,8 +60,12 @@ def _adapted(
     return tuned.params, trained.statistics
 
 
-def evaluate_clients(method: Method, state: State, engine: Engine, federation: Federation, chunk: int) -> Evaluation:
-    """Score all clients, `chunk` at a time, so that memory does not grow with the number of clients."""
+_MODEL_BYTES = 2**29  # personal models held at a time
+
+
+def evaluate_clients(method: Method, state: State, engine: Engine, federation: Federation) -> Evaluation:
+    """Score all clients, some at a time, so that memory does not grow with the number of clients."""
+    chunk = max(1, min(1024, _MODEL_BYTES // (16 * engine.target.layout.size)))
     test, val = [], []
     for ids in _chunks(federation.train_ids, chunk):
         params, statistics = personal_models(method, state, engine, federation, ids, novel=False)

@@ -89,11 +89,13 @@ class Experiment:
             name = type(module).__name__
         elif ":" not in name:
             name = resolve_model(name, self.federation.task)
+        if device == "auto":
+            device = "cuda" if torch.cuda.is_available() else "cpu"
         return _with(
             config,
             cohort=config.cohort if config.cohort is not None else min(5, able),
-            block=config.block or default_block(self.target.layout.size),
-            device=("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device,
+            block=config.block or default_block(self.target, config.batch_size or 1, device),
+            device=device,
             model=Section(name=name, keys=config.model.keys),
             method=Section(name=config.method.name, keys=self.method.parameters.model_dump(mode="json")),
         )

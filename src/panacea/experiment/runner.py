@@ -11,7 +11,6 @@ import numpy as np
 import torch
 
 from panacea.core.round import Report, run_round
-from panacea.engines import default_block
 from panacea.errors import RequestError, RunFailure
 from panacea.evaluation.evaluate import Evaluation, evaluate_clients
 from panacea.evaluation.metrics import mean, spread, worst_decile
@@ -53,7 +52,7 @@ def run_experiment(
 ) -> dict[str, Any]:
     """Run (or go on) to the last round; returns the summary.
 
-    With a directory, everything of product.md section 5 is written there, and a run that was stopped goes on from its
+    With a directory, its whole directory is written (see `RunDirectory`), and a run that was stopped goes on from its
     newest undamaged checkpoint. Without one, nothing touches the disk.
 
     Raises:
@@ -124,8 +123,7 @@ def _evaluate(
     experiment: Experiment, report: Report, directory: RunDirectory | None, callbacks: Sequence[Callback]
 ) -> None:
     state, method, history = experiment.state, experiment.method, experiment.history
-    chunk = default_block(experiment.target.layout.size)
-    evaluation = evaluate_clients(method, state, experiment.engine, experiment.federation, chunk)
+    evaluation = evaluate_clients(method, state, experiment.engine, experiment.federation)
     line = history.add(state.round, evaluation)
     line |= {
         "train_loss": report.loss,

@@ -99,11 +99,16 @@ class ClientGraph:
 
 def _pairs(edges: Iterable[Sequence[int]] | npt.NDArray[np.int64], source: str) -> npt.NDArray[np.int64]:
     """Edges as ``[E, 2]`` whole numbers; anything else is refused instead of being reshaped or cut to fit."""
-    rows = list(edges)
-    for place, row in enumerate(rows):
-        if len(row) != 2:
-            raise RequestError(f"{source}: edge {place + 1} has {len(row)} ends, not 2")
-    given = np.asarray(rows).reshape(-1, 2)
-    if len(given) and not np.issubdtype(given.dtype, np.integer):
-        raise RequestError(f"{source}: the ends of an edge are client numbers, not {given.dtype} values")
+    if not isinstance(edges, np.ndarray):
+        edges = list(edges)
+        wrong = next((place for place, pair in enumerate(edges) if np.shape(pair) != (2,)), None)
+        if wrong is not None:
+            raise RequestError(f"{source}: edge {wrong + 1} is {edges[wrong]}; an edge is a pair of clients")
+    given = np.asarray(edges)
+    if given.size == 0:
+        return np.zeros((0, 2), np.int64)
+    if given.ndim != 2 or given.shape[1] != 2:
+        raise RequestError(f"{source}: edges are [E, 2], not {list(given.shape)}")
+    if not np.issubdtype(given.dtype, np.integer):
+        raise RequestError(f"{source}: the ends of edges are client numbers, not {given.dtype} values")
     return given.astype(np.int64)

@@ -1,0 +1,129 @@
+"""The package as a whole: dependency direction, generated pages, public names, documented commands."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import panacea
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "panacea"
+
+# each layer may import those before it, and itself
+LAYERS = [
+    "errors",
+    "core",
+    "graphs",
+    "data",
+    "models",
+    "engines",
+    "methods",
+    "evaluation",
+    "experiment",
+    "report",
+    "api",
+    "cli",
+]
+
+
+def _modules() -> list[Path]:
+    return [path for path in SOURCE.rglob("*.py") if path.name != "__main__.py"]
+
+
+def _imports(tree: ast.AST) -> set[str]:
+    """Imports at run time: what stands under `if TYPE_CHECKING` is for readers and type checkers only."""
+    found: set[str] = set()
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            continue
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module)
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        found |= _imports(node)
+    return found
+
+
+@pytest.mark.parametrize("path", _modules(), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_dependencies_point_one_way(path: Path) -> None:
+    parts = path.relative_to(SOURCE).with_suffix("").parts
+    if parts == ("__init__",):
+        return  # the root only names things
+    here = LAYERS.index(parts[0])
+    for name in _imports(ast.parse(path.read_text())):
+        pieces = name.split(".")
+        if pieces[0] == "panacea" and len(pieces) > 1:
+            assert LAYERS.index(pieces[1]) <= here, f"{parts[0]} imports {name}"
+
+
+@pytest.mark.parametrize("path", _modules(), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_every_file_stays_readable(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= 300
+
+
+def test_public_names_exist() -> None:
+    for name in panacea.__all__:
+        assert getattr(panacea, name) is not None
+    with pytest.raises(AttributeError):
+        panacea.nonsense  # noqa: B018
+
+
+def test_generated_pages_are_up_to_date() -> None:
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    for file, make in module.PAGES.items():
+        assert (ROOT / "docs" / file).read_text() == module.NOTE + make(), (
+            f"run `make docs`: docs/{file} is out of date"
+        )
+
+
+def _documented() -> list[str]:
+    commands = []
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+        for line in page.read_text().splitlines():
+            if match := re.match(r"^(?:\$ )?(panacea \S.*)$", line):
+                commands.append(match[1].partition("   ")[0].partition(" #")[0].strip())
+    return sorted(set(commands))
+
+
+def test_documented_commands_are_understood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every `panacea ...` line of the README and docs runs, shortened to a round of one step each."""
+    monkeypatch.chdir(tmp_path)
+    code = (ROOT / "docs" / "own-method.md").read_text().split("```python\n")[1].partition("```")[0]
+    (tmp_path / "my_methods.py").write_text(code)
+    sites = tmp_path / "my_sites" / "clients"
+    sites.mkdir(parents=True)
+    for name in ("berlin", "paris", "rome"):
+        (sites / f"{name}.csv").write_text("x1,x2,y\n" + "1,2,0\n2,1,1\n0,1,0\n3,1,1\n" * 4)
+    commands = _documented()
+    assert len(commands) >= 8
+    for command in commands:
+        arguments = shlex.split(command)[1:]
+        if arguments[0] == "resume":
+            continue  # needs a directory of its own; tests/cli and tests/experiment resume for real
+        if arguments[0] in ("run", "compare"):
+            arguments = [a for a in arguments if a.partition("=")[0] not in ("rounds", "local_steps")]
+            arguments += ["rounds=1", "local_steps=1"]
+        done = subprocess.run(
+            [sys.executable, "-m", "panacea", *arguments], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, (command, done.stderr)
+
+
+def test_the_version_is_said_once() -> None:
+    import tomllib
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["version"] == panacea.__version__
+    assert f"version: {panacea.__version__}" in (ROOT / "CITATION.cff").read_text()
