@@ -102,8 +102,12 @@ def train(
     (['client', 'name', 'novel', 'malicious'], 60)
     >>> run.model(17)
     Mlp(
-      (fc1): Linear(in_features=2, out_features=16, bias=True)
-      (fc2): Linear(in_features=16, out_features=16, bias=True)
+      (hidden): Sequential(
+        (0): Linear(in_features=2, out_features=16, bias=True)
+        (1): ReLU()
+        (2): Linear(in_features=16, out_features=16, bias=True)
+        (3): ReLU()
+      )
       (fc): Linear(in_features=16, out_features=2, bias=True)
     )
     """

@@ -33,6 +33,7 @@ def compare_methods(arguments: list[str], *, as_json: bool, quiet: bool) -> None
         raise RequestError(f"seeds={seeds}: seeds are whole numbers, for example seeds=0..4")
     configs = [build_config({**keys, "method": str(m), "seed": s}) for m in methods for s in seeds]
     summaries: list[dict[str, Any]] = []
+    said: set[str] = set()
     for number, config in enumerate(configs, start=1):
         experiment = Experiment(config)
         directory = RunDirectory.of(experiment.config, experiment.method.name)
@@ -40,7 +41,7 @@ def compare_methods(arguments: list[str], *, as_json: bool, quiet: bool) -> None
         if directory.finished:
             summaries.append(read_summary(experiment, directory))
             continue
-        with ProgressBar(quiet, label) as progress:
+        with ProgressBar(quiet, label, said) as progress:
             summaries.append(run_experiment(experiment, directory, [progress]))
     if as_json:
         rows = [dict(zip(TABLE_COLUMNS, row, strict=True)) for row in comparison_rows(summaries)]

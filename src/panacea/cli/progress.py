@@ -25,8 +25,9 @@ def say(line: str) -> None:
 class ProgressBar(Callback):
     """Current metric, rounds per second and time left."""
 
-    def __init__(self, quiet: bool, label: str = "") -> None:
+    def __init__(self, quiet: bool, label: str = "", said: set[str] | None = None) -> None:
         self.quiet, self.label = quiet, label
+        self.said = set() if said is None else said  # notes are shown once, even over several runs
         self.console = Console(stderr=True)
         self.bar = Progress(
             TextColumn("{task.description}"),
@@ -76,5 +77,6 @@ class ProgressBar(Callback):
 
     def on_note(self, note: str) -> None:
         """Notes go above the bar."""
-        if not self.quiet:
+        if not self.quiet and note not in self.said:
+            self.said.add(note)
             say(f"note: {note}")

@@ -149,7 +149,7 @@ class LoopForward:
             self.target.forward(
                 [part[r] for part in parts],
                 statistics[r],
-                x[r, :size],
+                x[r, :size].clone(),  # a module may write into its input
                 training=training,
                 key=None if key is None else key[r],
                 frozen=frozen,

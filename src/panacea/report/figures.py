@@ -31,6 +31,7 @@ def _figure(width: float = 6.4) -> tuple[Figure, Axes]:
     axes = figure.add_subplot()
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25)
+    axes.set_axisbelow(True)
     return figure, axes
 
 
