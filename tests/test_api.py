@@ -47,6 +47,18 @@ def test_own_arrays_and_an_own_module(tmp_path: Path) -> None:
     assert run.metrics[-1]["round"] == 5
 
 
+def test_a_run_that_is_there_already_is_loaded_not_trained(tmp_path: Path) -> None:
+    options = {"model": OwnNet(), "rounds": 4, "local_steps": 2, "eval_every": 2, "out": tmp_path}
+    first, again = (pn.train(_federation(), "separate", **options) for _ in range(2))
+    assert again.metrics == first.metrics
+    assert len(again.metrics) == 2
+    assert again.clients.equals(first.clients)
+    assert torch.equal(again.model(1).body[0].weight, first.model(1).body[0].weight)
+    from panacea.cli import run_command_line
+
+    assert run_command_line(["resume", str(first.directory)]) == 2  # the data is not in the directory
+
+
 def test_personal_models_differ_between_clients() -> None:
     run = pn.train(_federation(), "separate", rounds=5, local_steps=5, cohort=4, lr=0.1)
     weights = [run.model(i).state_dict()["fc.weight"] for i in range(4)]

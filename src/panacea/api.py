@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -125,7 +126,10 @@ def train(
     directory = None if out is None else RunDirectory.of(experiment.config, experiment.method.name)
     metrics = _Metrics()
     summary = run_experiment(experiment, directory, [metrics, *callbacks])
-    return Run(experiment, summary, metrics.lines, None if directory is None else directory.path)
+    if directory is None:
+        return Run(experiment, summary, metrics.lines, None)
+    lines = directory.metrics.read_text(encoding="utf-8").splitlines()  # those before a resume, too
+    return Run(experiment, summary, [json.loads(line) for line in lines], directory.path)
 
 
 @dataclass(frozen=True)

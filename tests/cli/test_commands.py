@@ -262,6 +262,22 @@ sys.exit(run_command_line(["run", "method=fedavg", *{SMALL!r}]))
     assert (run / "summary.json").exists()
 
 
+def test_resume_after_a_signal_ends_as_if_nothing_had_happened(tmp_path: Path) -> None:
+    request = ["data=fl60", "data.clients=6", "method=separate", "rounds=60", "eval_every=7", "checkpoint_every=1000"]
+    command = [sys.executable, "-m", "panacea"]
+    subprocess.run([*command, "run", *request, "out=straight", "--quiet"], check=True)
+    process = subprocess.Popen([*command, "run", *request, "out=stopped", "--quiet"], stderr=subprocess.PIPE)
+    while not list(tmp_path.glob("stopped/*/timings.jsonl")):
+        time.sleep(0.02)
+    os.kill(process.pid, signal.SIGTERM)
+    assert process.wait() in (0, 130)  # 0 only if it was done already
+    (stopped,), (straight,) = (list((tmp_path / name).iterdir()) for name in ("stopped", "straight"))
+    assert run_command_line(["resume", str(stopped), "--quiet"]) == 0
+    for name in ("metrics.jsonl", "clients.csv", "checkpoint/round-00000060/state.safetensors"):
+        assert (stopped / name).read_bytes() == (straight / name).read_bytes(), name
+    assert (stopped / "report.html").exists()
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_saves_and_exits_with_130(number: signal.Signals, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "panacea", "run", "data=fl60", "data.clients=6", "method=fedavg", "rounds=100000"]

@@ -43,6 +43,17 @@ class ResidualVectors(nn.Module):
         return F.softplus(self.fc(h)) / 2 + 1
 
 
+class FlattenedBefore(nn.Module):
+    """`torch.flatten` of the input itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(12, 5), nn.Linear(5, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.b(torch.relu(self.a(torch.flatten(x, 1))))
+
+
 class Functional(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -325,6 +336,7 @@ NETWORKS: dict[str, tuple[Build, Shape]] = {
     # --- ways to write a forward pass
     "residual": (Residual, (2, 4, 4)),
     "residual vectors": (ResidualVectors, (5,)),
+    "flatten before": (FlattenedBefore, (3, 4)),
     "functional": (Functional, (2, 6, 6)),
     "view": (Viewed, (2, 5)),
     "view of images": (lambda: ViewedImages(2), (2, 6, 6)),

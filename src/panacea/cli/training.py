@@ -39,6 +39,10 @@ def resume_one(path: Path, *, as_json: bool, quiet: bool) -> None:
         raise RequestError(f"{path}: no such run directory")
     directory = RunDirectory(path)
     config = directory.read_config()
+    if "digest" in config.data.keys:
+        raise RequestError(
+            f"{path} was made from Python with data of its own; call pn.train with the same data and out"
+        )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # said when the run began
         experiment = Experiment(config)

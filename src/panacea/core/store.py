@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -55,9 +53,8 @@ class ClientStore:
         self._grow(states)
         index = torch.from_numpy(self.slots[ids]).to(leaves(self.rows)[0].device)
 
-        def write(row: Any, value: Any) -> None:
-            if isinstance(row, Tensor):
-                row[index] = value.detach()
+        def write(row: Tensor, value: Tensor) -> None:
+            row[index] = value.detach()
 
         tree_map(write, self.rows, states)
 
@@ -67,9 +64,7 @@ class ClientStore:
             return
         wanted = min(max(self._used, 2 * capacity), len(self.slots))
 
-        def widen(value: Any, old: Any = None) -> Any:
-            if not isinstance(value, Tensor):
-                return value
+        def widen(value: Tensor, old: Tensor | None = None) -> Tensor:
             rows = value.new_zeros((wanted, *value.shape[1:]))
             if old is not None:
                 rows[:capacity] = old
@@ -81,7 +76,7 @@ class ClientStore:
         """Seen clients and their rows in client order: what a checkpoint holds."""
         seen = self.seen
         index = torch.from_numpy(self.slots[seen])
-        return seen, tree_map(lambda row: row[index.to(row.device)] if isinstance(row, Tensor) else row, self.rows)
+        return seen, tree_map(lambda row: row[index.to(row.device)], self.rows)
 
     @classmethod
     def unpacked(cls, clients: int, seen: ClientIds, rows: Tree) -> ClientStore:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from panacea.data.federation import Federation
 from panacea.errors import unknown
 
-__all__ = ["DataKeys", "DatasetEntry", "TrainingDefaults", "dataset", "dataset_names", "find_dataset"]
+__all__ = ["DataKeys", "DatasetEntry", "NaturalKeys", "TrainingDefaults", "dataset", "dataset_names", "find_dataset"]
 
 
 class DataKeys(BaseModel):
@@ -24,6 +24,12 @@ class DataKeys(BaseModel):
     seed: int = Field(0, ge=0, description="generation, splits and held-out clients; default = seed")
     clients: int | None = Field(None, ge=1, description="take the first n clients, or generate n")
     val: float = Field(0.1, ge=0, lt=1, description="share of each client's train part used to choose rounds")
+
+
+class NaturalKeys(DataKeys):
+    """Keys of a data set that has clients of its own."""
+
+    split: Literal["natural"] = Field("natural", description="the data set's own clients; there is nothing to divide")
 
 
 @dataclass(frozen=True)

@@ -40,9 +40,8 @@ class _Gradient:
     ) -> Tensor:
         leaf = params.detach().requires_grad_(True)
         key = torch.tensor((self.key + self.calls) % 2**63, dtype=torch.int64, device=params.device)
-        outputs, statistics = self.target.forward(
-            leaf, self.statistics, batch.x, training=True, key=key, frozen=self.frozen
-        )
+        x = batch.x.clone()  # a module may write into its input
+        outputs, statistics = self.target.forward(leaf, self.statistics, x, training=True, key=key, frozen=self.frozen)
         loss = (sample_losses(self.target.task, outputs, batch.y) * batch.weight).sum()
         (gradient,) = torch.autograd.grad(loss if extra is None else loss + extra(leaf).sum(), leaf)
         self.calls += 1

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["draw_run"]
 
 _BLUE, _ORANGE, _GREY = "#0072b2", "#d55e00", "#5f6b7a"  # Okabe and Ito's colours: readable by everyone
+_FEW_CLIENTS = 400  # up to here every client has a bar of its own
 
 
 def _figure(width: float = 6.4) -> tuple[Figure, Axes]:
@@ -86,10 +87,16 @@ def _clients(experiment: Experiment, metric: str) -> Figure:
     rows = [row for row in client_table(experiment) if row[7] == row[7]]
     rows.sort(key=lambda row: row[7])
     figure, axes = _figure(min(14.0, max(6.4, 0.14 * len(rows) + 2)))
-    colours = [_ORANGE if row[2] else _BLUE for row in rows]
-    axes.bar(np.arange(len(rows)), [row[7] for row in rows], color=colours, width=0.8)
+    values = np.array([row[7] for row in rows], float)
+    novel = np.array([bool(row[2]) for row in rows])
+    place = np.arange(len(rows))
+    if len(rows) <= _FEW_CLIENTS:
+        axes.bar(place, values, color=np.where(novel, _ORANGE, _BLUE), width=0.8)
+    else:  # thousands of bars are one colour anyway
+        for chosen, colour in ((~novel, _BLUE), (novel, _ORANGE)):
+            axes.plot(place[chosen], values[chosen], ".", color=colour, markersize=2, rasterized=True)
     if len(rows) <= 70:
-        axes.set_xticks(np.arange(len(rows)), [row[1] for row in rows], rotation=90, fontsize=6)
+        axes.set_xticks(place, [row[1] for row in rows], rotation=90, fontsize=6)
     axes.set_xlabel("client" + (" (orange: novel)" if any(row[2] for row in rows) else ""))
     axes.set_ylabel("accuracy, %" if metric == "accuracy" else "mean squared error")
     axes.grid(visible=False, axis="x")

@@ -13,6 +13,7 @@ from panacea.experiment.runner import CLIENT_COLUMNS, client_table
 
 __all__ = ["write_run_report"]
 
+_MOST_ROWS = 1000
 _STYLE = """
 body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:62rem;padding:0 1rem;color:#1b2733}
 h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2rem}table{border-collapse:collapse;font-size:13px}
@@ -42,13 +43,23 @@ def write_run_report(experiment: Experiment, directory: RunDirectory, summary: d
         "<!doctype html><html lang='en'><head><meta charset='utf-8'>"
         f"<title>{html.escape(title)}</title><style>{_STYLE}</style></head><body><h1>{html.escape(title)}</h1>"
         f"{_headline(summary)}{figures}"
-        f"<h2>Clients</h2><div class='wide'>{_table(CLIENT_COLUMNS, client_table(experiment))}</div>"
+        f"<h2>Clients</h2>{_clients(experiment)}"
         f"<h2>Summary</h2>{_table(('key', 'value'), list(summary.items()))}"
         f"<h2>Configuration and environment</h2><pre>{html.escape(directory.config_file.read_text(encoding='utf-8'))}"
         "</pre></body></html>\n"
     )
     write_atomically(directory.report, page)
     return None
+
+
+def _clients(experiment: Experiment) -> str:
+    rows = client_table(experiment)
+    more = (
+        f"<p>The first {_MOST_ROWS} of {len(rows)} clients; all are in clients.csv.</p>"
+        if len(rows) > _MOST_ROWS
+        else ""
+    )
+    return f"{more}<div class='wide'>{_table(CLIENT_COLUMNS, rows[:_MOST_ROWS])}</div>"
 
 
 def _inline(directory: RunDirectory, stem: str) -> str:

@@ -36,7 +36,7 @@ import numpy.typing as npt
 
 from panacea.core.random import Streams
 from panacea.data.federation import Federation
-from panacea.data.registry import DataKeys, TrainingDefaults, dataset
+from panacea.data.registry import NaturalKeys, TrainingDefaults, dataset
 from panacea.data.task import Task
 from panacea.graphs import ClientGraph
 
@@ -57,10 +57,10 @@ Pairs = npt.NDArray[np.int64]
     "fl60",
     summary="60 clients on a spiral, two separable classes in the plane each, linked by angle",
     source="generated; DG-60 of GRDA (Xu et al., ICLR 2023), used by Panacea",
-    keys=DataKeys,
+    keys=NaturalKeys,
     defaults=_DEFAULTS,
 )
-def load_fl60(keys: DataKeys) -> Federation:
+def load_fl60(keys: NaturalKeys) -> Federation:
     """Generate FL-60 as the experiments use it."""
     n = keys.clients or FL60_CLIENTS
     streams = Streams(keys.seed)
@@ -83,10 +83,10 @@ def load_fl60(keys: DataKeys) -> Federation:
     "fl60_text",
     summary="FL-60 by the printed formula: overlapping classes, at most 84 % accuracy",
     source="generated; formula printed in the Panacea papers",
-    keys=DataKeys,
+    keys=NaturalKeys,
     defaults=_DEFAULTS,
 )
-def load_fl60_text(keys: DataKeys) -> Federation:
+def load_fl60_text(keys: NaturalKeys) -> Federation:
     """Generate FL-60 by the printed formula."""
     n = keys.clients or FL60_CLIENTS
     streams = Streams(keys.seed)
@@ -100,7 +100,7 @@ def load_fl60_text(keys: DataKeys) -> Federation:
 
 def _federation(
     name: str,
-    keys: DataKeys,
+    keys: NaturalKeys,
     mean: Floats,
     noise: Floats,
     links: tuple[ClientGraph, tuple[str, ...]],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from panacea.data.federation import Federation
 from panacea.data.own import from_folder
-from panacea.data.registry import DataKeys, TrainingDefaults, dataset
+from panacea.data.registry import NaturalKeys, TrainingDefaults, dataset
 from panacea.errors import RequestError
 
 __all__ = ["load_folder"]
@@ -14,10 +14,10 @@ __all__ = ["load_folder"]
     "folder",
     summary="your own data: data.root=PATH with clients/*.csv|parquet|npz, edges.csv and task.yaml",
     source="the user",
-    keys=DataKeys,
+    keys=NaturalKeys,
     defaults=TrainingDefaults(lr=0.01, rounds=200, novel=0.0),
 )
-def load_folder(keys: DataKeys) -> Federation:
+def load_folder(keys: NaturalKeys) -> Federation:
     """Read a folder with one file per client."""
     if keys.root is None:
         raise RequestError("data.root is missing: data=folder needs data.root=PATH, a folder with clients/*.csv")
