@@ -30,7 +30,7 @@ def test_names_and_entries() -> None:
     [
         ("fl6", {}, "unknown data set 'fl6'; did you mean 'fl60'?"),
         ("fl60", {"cleints": 6}, "unknown key 'data.cleints'; did you mean 'data.clients'? allowed: clients,"),
-        ("fl60", {"split": "iid"}, "unknown key 'data.split'"),
+        ("fl60", {"split": "iid"}, "data.split=iid: must be 'natural'"),
         ("fl60", {"clients": 0}, "data.clients=0: must be greater than or equal to 1"),
         ("fl60", {"clients": "six"}, "data.clients=six: must be a valid integer"),
         ("fl60", {"clients": 1.5}, "data.clients=1.5: must be a valid integer"),
