@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 __all__ = [
     "PlainGru",
+    "PlainGruCell",
     "conv",
     "embedding",
     "fold",
@@ -200,6 +201,21 @@ def gru(x: Tensor, h: Tensor | None, weights: list[list[Tensor | None]]) -> tupl
         x = torch.stack(outputs, dim=-2)
         last.append(state)
     return x, torch.stack(last)
+
+
+class PlainGruCell(nn.Module):
+    """`nn.GRUCell` from plain operations with torch's parameter names."""
+
+    def __init__(self, original: nn.GRUCell) -> None:
+        super().__init__()
+        for name, parameter in original.named_parameters(recurse=False):
+            self.register_parameter(name, parameter)
+        self.size = original.hidden_size
+
+    def forward(self, x: Tensor, h: Tensor | None = None) -> Tensor:
+        """``[B, I], [B, H] -> [B, H]``."""
+        own = (getattr(self, name, None) for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"))
+        return gru_cell(x, x.new_zeros((*x.shape[:-1], self.size)) if h is None else h, *own)  # type: ignore[arg-type]
 
 
 class PlainGru(nn.Module):
