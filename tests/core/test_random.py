@@ -122,6 +122,8 @@ def test_known_answers():
     many = np.sort(sample_batches(keys, np.array([100, 100]), 2, 7), axis=-1)
     assert many[:, 0].tolist() == [[25, 64, 65, 68, 84, 85, 98], [17, 33, 37, 43, 54, 77, 88]]
     assert many[:, 1].tolist() == [[14, 23, 36, 49, 63, 72, 96], [6, 24, 32, 37, 71, 74, 77]]
+    edge = [np.sort(sample_batches(keys[:1], np.array([n]), 1, 7)[0, 0]).tolist() for n in (56, 57)]
+    assert edge == [[12, 14, 20, 26, 47, 51, 55], [14, 36, 37, 39, 44, 48, 56]]  # the last sorted, the first drawn
     redrawn = sample_batches(keys[:1], np.array([100]), 40, 7)[:, 0]
     first = (uniform(keys[:1], 280).reshape(40, 7) * 100).astype(int)
     repeats = [t for t in range(40) if len(set(first[t])) < 7]
@@ -212,6 +214,33 @@ def test_a_step_does_not_depend_on_how_many_follow(n: int):
     long = sample_batches(keys, counts, 40, 7)
     for steps in (1, 3, 39):
         assert (sample_batches(keys, counts, steps, 7) == long[:steps]).all()
+
+
+def drawn_by_hand(key: int, n: int, step: int, batch: int) -> list[int]:
+    """Draw; then again and again, from the next stream, whatever equals a draw further left."""
+
+    def draws(key: int) -> list[int]:
+        words = (
+            plain_mix(key ^ plain_mix((i * GOLDEN) & WORD)) for i in range(step * batch + 1, (step + 1) * batch + 1)
+        )
+        return [int((word >> 11) * 2.0**-53 * n) for word in words]
+
+    found = draws(key)
+    while len(set(found)) < batch:
+        key = plain_mix(key ^ GOLDEN)
+        fresh = draws(key)
+        found = [fresh[i] if value in found[:i] else value for i, value in enumerate(found)]
+    return found
+
+
+def test_repeats_are_drawn_again_place_by_place():
+    """Against plain integers and lists: the result hangs neither on a sorting algorithm nor on other steps."""
+    n, batch, steps = 600, 64, 8
+    keys = keys_of(3)
+    found = sample_batches(keys, np.full(3, n), steps, batch)
+    for row, key in enumerate(keys.tolist()):
+        for step in range(steps):
+            assert found[step, row].tolist() == drawn_by_hand(key, n, step, batch)
 
 
 @pytest.mark.parametrize(("n", "batch"), [(10, 3), (20, 20), (60, 7), (25, 3)])

@@ -53,7 +53,7 @@ class ProgressBar(Callback):
         """Begin at the round the run stands at."""
         name = self.label or f"{experiment.config.data.name} {experiment.method.name} seed {experiment.config.seed}"
         self.first, self.started = experiment.state.round, time.perf_counter()
-        if self.first and not self.quiet:
+        if 0 < self.first < (experiment.config.rounds or 0) and not self.quiet:
             say(f"going on after round {self.first}")
         self.task = self.bar.add_task(name, total=experiment.config.rounds, completed=self.first, metric="", speed="")
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 import torch
@@ -190,8 +191,9 @@ def build_forward(target: TargetModel, wanted: str = "auto") -> Forward:
         if wanted not in ("auto", kind):
             continue
         try:
-            forward = make(target)
-            _check_against_loop(target, forward)
+            with _generator_kept(target.initial.device):
+                forward = make(target)
+                _check_against_loop(target, forward)
             return forward
         except Exception as error:  # whatever a user's module raises, the next way may still work
             target.state.begin(None, None, False)
@@ -212,8 +214,9 @@ def build_forward(target: TargetModel, wanted: str = "auto") -> Forward:
 def prepare_for_loop(target: TargetModel) -> None:
     """Find out whether the module draws random numbers by itself; if it may, its passes are reseeded."""
     try:
-        trace_batched(target)
-        hidden = _moves_generator(target)
+        with _generator_kept(target.initial.device):
+            trace_batched(target)
+            hidden = _moves_generator(target)
     except Exception:  # what cannot be read may hide anything
         hidden = True
     target.reseed = hidden
@@ -221,14 +224,19 @@ def prepare_for_loop(target: TargetModel) -> None:
 
 
 def _moves_generator(target: TargetModel) -> bool:
-    """Whether a training pass takes numbers from torch's global generator (which is left as it was)."""
+    """Whether a training pass takes numbers from torch's global generator."""
     device = target.initial.device
     x = torch.zeros((2, *target.task.inputs), dtype=target.initial.dtype, device=device)
     key = torch.zeros((), dtype=torch.int64, device=device)
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), torch.no_grad():
-        before = _generator_state(device)
+    before = _generator_state(device)
+    with torch.no_grad():
         target.forward(target.initial, target.statistics, x, training=True, key=key)
-        return not torch.equal(_generator_state(device), before)
+    return not torch.equal(_generator_state(device), before)
+
+
+def _generator_kept(device: torch.device) -> AbstractContextManager[None]:
+    """Whatever a module draws in here, torch's global generator is put back afterwards."""
+    return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
 
 
 def _generator_state(device: torch.device) -> Tensor:
