@@ -230,6 +230,7 @@ def test_what_can_do_neither_runs_in_a_loop_with_one_warning(build: Any, reason:
     said = str(caught[0].message)
     assert said.startswith(f"{build.__name__} cannot be vectorised and runs client by client (")
     assert reason in said
+    assert ("vmap: " in said) is ("draws random numbers" not in reason)  # then vmap is not even tried
     for kind in ("batched", "vmap"):
         with pytest.raises(Unsupported, match=f"cannot run as '{kind}'"):
             build_forward(target, kind)

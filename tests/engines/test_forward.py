@@ -23,7 +23,6 @@ def test_batched_layers_equal_the_loop(name: str):
 NOT_BY_VMAP = {"embedding with padding 0", "embedding with padding 5"}
 
 
-@pytest.mark.filterwarnings("ignore:There is a performance drop")
 @pytest.mark.parametrize("name", [name for name in NETWORKS if name not in NOT_BY_VMAP])
 def test_vmap_equals_the_loop(name: str):
     target = named(name)

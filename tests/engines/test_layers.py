@@ -177,6 +177,16 @@ def test_plain_gru_is_torchs_with_the_same_names(depth: int, batch_first: bool):
     assert (plain.hidden_size, plain.input_size, plain.num_layers) == (3, 4, depth)
 
 
+@pytest.mark.parametrize("bias", [True, False])
+def test_plain_gru_cell_is_torchs_with_the_same_names(bias: bool):
+    original = nn.GRUCell(4, 3, bias=bias).double()
+    plain = layers.PlainGruCell(original)
+    assert list(plain.state_dict()) == list(original.state_dict())
+    x, h = draw(5, 4), draw(5, 3)
+    close(plain(x, h).detach(), original(x, h).detach())
+    close(plain(x).detach(), original(x).detach())
+
+
 @pytest.mark.parametrize(
     ("module", "expected"),
     [

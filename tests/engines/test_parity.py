@@ -78,7 +78,7 @@ PAIRS = {
     "gru": ("momentum", "decay and clip", "epochs"),
     "gru of two layers": ("plain",),
     "cnn": ("decay and clip", "rates"),
-    "cnn with norm and dropout": EVERYTHING,
+    "cnn with norm and dropout": ("momentum", "decay and clip", "epochs"),
     "mlp with norm": ("momentum", "epochs"),
     "mlp with dropout": ("plain", "epochs"),
     "vmap": ("momentum", "epochs"),
@@ -151,8 +151,9 @@ def test_vectorised_equals_sequential(name: str, settings: str):
 @pytest.mark.parametrize("policy", ["shared", "local", "frozen"])
 @pytest.mark.parametrize("name", ["mlp with norm", "cnn with norm and dropout"])
 def test_batch_norm_under_every_policy(name: str, policy: BufferPolicy, method: str):
-    expected, _ = numbers_of(name, "sequential", METHODS[method](), policy=policy)
-    found, _ = numbers_of(name, "vectorised", METHODS[method](), policy=policy)
+    rounds = ROUNDS if name == "mlp with norm" else 8
+    expected, _ = numbers_of(name, "sequential", METHODS[method](), rounds, policy)
+    found, _ = numbers_of(name, "vectorised", METHODS[method](), rounds, policy)
     assert_same(found, expected)
     rows = found["statistics"]
     assert {"shared": bool((rows == rows[0]).all()), "local": len(rows.unique(dim=0)) > 1}.get(policy, True)
@@ -163,7 +164,7 @@ def test_batch_norm_under_every_policy(name: str, policy: BufferPolicy, method: 
 @pytest.mark.parametrize("policy", ["shared", "local"])
 def test_a_client_that_stands_still_keeps_its_statistics(policy: BufferPolicy):
     """Steps per client with BatchNorm and Dropout: neither statistics nor losses go on when a row has finished."""
-    options = {"policy": policy, **SETTINGS["epochs"]}
+    options = {"policy": policy, "rounds": 8, **SETTINGS["epochs"]}
     expected, _ = numbers_of("cnn with norm and dropout", "sequential", FedAvg(), **options)
     for block in (100, 3):
         found, _ = numbers_of("cnn with norm and dropout", "vectorised", FedAvg(), block=block, **options)
@@ -179,7 +180,6 @@ def test_any_block_size(name: str, block: int):
     assert_same(parts, whole, 1e-12)
 
 
-@pytest.mark.filterwarnings("ignore:There is a performance drop")
 @pytest.mark.parametrize("forward", ["batched", "vmap", "loop"])
 @pytest.mark.parametrize("name", ["mlp", "gru", "cnn with norm and dropout"])
 def test_every_way_to_run_a_network(name: str, forward: str):

@@ -83,14 +83,16 @@ def test_killed_and_resumed_is_the_same_run(method: str, tmp_path: Path) -> None
 @pytest.mark.paper
 @pytest.mark.parametrize("method", ["separate", "fedavg", "fedavg_ft", "fedprox"])
 def test_twenty_kills(method: str, tmp_path: Path) -> None:
-    """Twenty runs, each killed once at a random moment and resumed."""
+    """Twenty runs, each killed once at a random moment and resumed. A run that was faster than its kill is not one."""
     seconds = _uninterrupted(method, tmp_path / "straight")
     hit = 0
-    for number in range(20):
+    for number in range(60):
         out = tmp_path / f"killed-{number}"
         hit += _kill_until_done(method, out, 0.9 * seconds, kills=1, seed=number)
         _same(_directory(tmp_path / "straight"), _directory(out))
-    assert hit >= 15
+        if hit == 20:
+            return
+    pytest.fail(f"only {hit} of 60 kills met a running process")
 
 
 def test_no_trace_of_a_killed_writer_stays(tmp_path: Path) -> None:

@@ -225,3 +225,15 @@ def test_squared_error_is_averaged_over_a_samples_outputs(outputs: tuple[int, ..
     torch.testing.assert_close(sample_losses(task, found, y), expected)
     torch.testing.assert_close(sample_losses(task, found[0], y[0]), expected[0])
     assert torch.equal(sample_metric(task, found, y), sample_losses(task, found, y))
+
+
+class Noisy(Stateful):
+    def forward(self, x: Tensor) -> Tensor:
+        return F.dropout(self.fc(x), 0.5, self.training)
+
+
+def test_looking_for_foreign_state_takes_nothing_from_the_global_generator():
+    module = Noisy("constant")
+    before = torch.get_rng_state()
+    TargetModel(module, LABELS)
+    assert torch.equal(torch.get_rng_state(), before)

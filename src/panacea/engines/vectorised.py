@@ -59,22 +59,27 @@ class _Gradient:
     ) -> None:
         self.engine, self.statistics, self.keys, self.counts = engine, statistics, keys, counts
         self.calls = 0
-        self.own_calls = np.zeros(len(counts), np.int64)  # those within a row's own number of steps
-        self.going = np.ones(len(counts), np.bool_)
-        self.going_rows: Tensor | None = None  # likewise on the device, when some rows stand still
+        self.idle = np.zeros(len(counts), np.int64)  # calls after a row's own number of steps
+        self.still: npt.NDArray[np.bool_] | None = None  # rows that have taken their steps, while others go on
+        self.still_rows: Tensor | None = None  # likewise on the device
         self.loss = torch.zeros(len(counts), dtype=statistics.dtype, device=statistics.device)
 
     def follow(self, batches: Iterator[tuple[Batch, ...]]) -> Iterator[tuple[Batch, ...]]:
-        """The same batches; notes on the way which rows still have steps to take."""
+        """The same batches; notes on the way which rows have no more steps to take."""
+        first = int(self.counts.min())
         for step, drawn in enumerate(batches):
-            self.going = step < self.counts
-            still = not self.going.all()
-            self.going_rows = torch.from_numpy(self.going).to(self.loss.device) if still else None
+            if step >= first:
+                self.still = self.counts <= step
+                self.still_rows = torch.from_numpy(self.still).to(self.loss.device)
             yield drawn
+
+    def own_calls(self) -> npt.NDArray[np.int64]:
+        """``[rows]``: gradients within each row's own number of steps."""
+        return self.calls - self.idle
 
     def mean_loss(self) -> Tensor:
         """``[rows]``: each row's mean over its own steps."""
-        return self.loss / torch.from_numpy(np.maximum(self.own_calls, 1)).to(self.loss)
+        return self.loss / torch.from_numpy(np.maximum(self.own_calls(), 1)).to(self.loss)
 
     def __call__(
         self,
@@ -94,10 +99,10 @@ class _Gradient:
             leaf = params.detach().requires_grad_(True)
             gradient = gradient + torch.autograd.grad(extra(leaf).sum(), leaf)[0]
         self.calls += 1
-        self.own_calls += self.going
-        if self.going_rows is not None:  # a row that has taken its steps keeps what it has
-            loss = torch.where(self.going_rows, loss, 0.0)
-            statistics = torch.where(self.going_rows.unsqueeze(-1), statistics, self.statistics)
+        if self.still is not None and self.still_rows is not None:  # a row that has taken its steps keeps what it has
+            self.idle += self.still
+            loss = torch.where(self.still_rows, 0.0, loss)
+            statistics = torch.where(self.still_rows.unsqueeze(-1), self.statistics, statistics)
         self.loss = self.loss + loss
         if track:
             self.statistics = statistics
@@ -199,7 +204,7 @@ class VectorisedEngine:
         steps = most if (counts == most).all() else torch.from_numpy(counts).to(statistics.device).unsqueeze(-1)
         local = Local(grad, self.local.sgd(ids, statistics))
         uploads, kept = run_local(method, downloads, kept, batches, local, steps)
-        self.gradient_evaluations += int(grad.own_calls.sum())
+        self.gradient_evaluations += int(grad.own_calls().sum())
         return Trained(uploads, kept, grad.statistics, grad.mean_loss())
 
     def evaluate(self, params: Tensor, statistics: Tensor, ids: ClientIds, split: str) -> Scores:

@@ -131,7 +131,7 @@ class TargetModel:
         if not before:
             return
         probe = torch.zeros((2, *self.task.inputs), dtype=self.initial.dtype)
-        with torch.no_grad():
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
             self.forward(self.initial, self.statistics, probe, training=True, key=torch.zeros((), dtype=torch.int64))
         for name, buffer in self.module.named_buffers():
             if name in before and not torch.equal(buffer, before[name]):
