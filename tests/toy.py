@@ -50,6 +50,8 @@ def toy_experiment(method: str, parameters: dict[str, Any] | None = None, **keys
     }
     flat |= {f"method.{key}": value for key, value in (parameters or {}).items()}
     flat |= keys
+    if "local_epochs" in keys:
+        del flat["local_steps"]
     return Experiment(build_config(flat), toy_federation())
 
 

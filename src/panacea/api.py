@@ -19,6 +19,7 @@ from panacea.experiment.experiment import Experiment
 from panacea.experiment.rundir import RunDirectory
 from panacea.experiment.runner import CLIENT_COLUMNS, Callback, client_table, run_experiment
 from panacea.experiment.table import TABLE_COLUMNS, comparison_rows
+from panacea.report.run_page import ReportWriter
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,7 +44,8 @@ class Run:
 
     def __repr__(self) -> str:
         s = self.summary
-        return f"Run({s['method']} on {s['data']}, seed {s['seed']}, {s['metric']} {s['mean']:.4g})"
+        mean = "unknown" if s["mean"] is None else f"{s['mean']:.4g}"
+        return f"Run({s['method']} on {s['data']}, seed {s['seed']}, {s['metric']} {mean})"
 
     @property
     def clients(self) -> pd.DataFrame:
@@ -125,7 +127,8 @@ def train(
     experiment = Experiment(build_config(flat), own, None if isinstance(model, str) else model)
     directory = None if out is None else RunDirectory.of(experiment.config, experiment.method.name)
     metrics = _Metrics()
-    summary = run_experiment(experiment, directory, [metrics, *callbacks])
+    pages = [] if directory is None else [ReportWriter()]
+    summary = run_experiment(experiment, directory, [metrics, *pages, *callbacks])
     if directory is None:
         return Run(experiment, summary, metrics.lines, None)
     lines = directory.metrics.read_text(encoding="utf-8").splitlines()  # those before a resume, too
@@ -155,5 +158,5 @@ def compare(
     0  separate      1
     1    fedavg      1
     """
-    names = list(methods)
+    names, seeds = list(methods), list(seeds)
     return Comparison([train(federation, name, seed=seed, **keys).summary for name in names for seed in seeds])

@@ -21,6 +21,7 @@ def _replaced(*changes: str) -> list[str]:
 @pytest.fixture(autouse=True)
 def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "broken_method.py").write_text("class Thing(:\n")
 
 
 def _refused(arguments: list[str], capsys: pytest.CaptureFixture[str], *words: str) -> None:
@@ -70,6 +71,8 @@ def _refused(arguments: list[str], capsys: pytest.CaptureFixture[str], *words: s
         ("method=json:JSONDecoder", ["json:JSONDecoder", "not a subclass"]),
         ("method=json:Nothing", ["no 'Nothing'"]),
         ("rounds", ["rounds", "no such file"]),
+        ("local_epochs=2", ["local_steps and local_epochs"]),
+        ("method=broken_method:Thing", ["broken_method", "SyntaxError"]),
     ],
 )
 def test_keys(change: str, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -107,6 +110,8 @@ def test_key_given_twice(capsys: pytest.CaptureFixture[str]) -> None:
         (["compare", "data=fl60", "methods=fedavg,fedavg", "seeds=0"], ["given twice"]),
         (["compare", "data=fl60", "methods=fedavg", "seeds=0", "method=fedprox"], ["method is for `panacea run`"]),
         (["config", "data=fl60", "methd=x"], ["methd", "method"]),
+        (["compare", "data=fl60", "methods=fedavg,fedavgg", "seeds=0", "rounds=1"], ["fedavgg", "fedavg"]),
+        (["run", "data=fl60", "method=fedprox", "method.mu=inf"], ["method.mu=inf", "finite"]),
     ],
 )
 def test_commands(arguments: list[str], words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -121,6 +126,7 @@ def test_commands(arguments: list[str], words: list[str], capsys: pytest.Capture
         ("data: {name: fl60, cleints: 3}\nmethod: fedavg", ["data.cleints"]),
         ("data: fl60\ndata.clients: 3\nmethod: fedavg\nrouns: 3", ["rouns", "rounds"]),
         ("data: {name: fl60}\ndata.name: fl60", ["data is given twice"]),
+        ("data: fl60\nmethod: fedavg\nrounds: 2\nrounds: 3", ["rounds is given twice"]),
     ],
 )
 def test_yaml(content: str, words: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

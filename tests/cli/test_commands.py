@@ -189,7 +189,7 @@ def test_a_new_method_outside_the_package(capsys: pytest.CaptureFixture[str], tm
     request = ["run", *SMALL, "rounds=10", "method=my_methods:Personal"]
     request.remove("rounds=4")
     found = _json([*request, "method.lam=0.1"], capsys)
-    assert found["method"] == "personal"
+    assert found["method"] == "my_methods.Personal"
     reference = _json([*[r for r in request if not r.startswith("method")], "method=fedavg"], capsys)
     assert found["bytes_up"] == reference["bytes_up"]
     run, plain = (

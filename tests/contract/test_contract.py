@@ -260,5 +260,5 @@ def test_the_reference_engine_says_where_it_failed() -> None:
 
     experiment = toy_experiment("tests.contract.test_contract:Broken", engine="sequential")
     first = experiment.cohort(1).ids[0]
-    with pytest.raises(RunFailure, match=rf"broken failed for client {first} \('{first}'\) in round 1, step 3: .*boom"):
+    with pytest.raises(RunFailure, match=rf"Broken failed for client {first} \('{first}'\) in round 1, step 3: .*boom"):
         play(experiment, 1)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
+from panacea.experiment import experiment as experiment_module
 from panacea.experiment.config import build_config
 from panacea.experiment.experiment import Experiment
 from panacea.experiment.rundir import RunDirectory
@@ -22,6 +23,7 @@ _fork = multiprocessing.get_context("fork")  # the child starts with torch impor
 
 
 def _work(method: str, out: Path) -> None:
+    experiment_module._TRACE_FROM = 0  # as in a long run, the gradient is recorded and replayed
     experiment = Experiment(build_config({**KEYS, "method": method, "out": str(out)}))
     run_experiment(experiment, RunDirectory.of(experiment.config, experiment.method.name))
 

@@ -46,6 +46,7 @@ app = typer.Typer(
     help="Personalised federated learning on relation graphs: one personal model each, without sharing data.\n\n"
     "Example: panacea run data=fl60 method=fedavg rounds=200",
     add_completion=False,
+    no_args_is_help=True,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,

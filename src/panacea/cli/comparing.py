@@ -10,13 +10,12 @@ from rich.table import Table
 
 from panacea.cli.arguments import flat_keys
 from panacea.cli.progress import ProgressBar, say
-from panacea.cli.training import read_summary
+from panacea.cli.training import build_experiment, train_or_read
 from panacea.errors import RequestError
 from panacea.experiment.config import build_config
-from panacea.experiment.experiment import Experiment
 from panacea.experiment.rundir import RunDirectory
-from panacea.experiment.runner import run_experiment
 from panacea.experiment.table import TABLE_COLUMNS, comparison_rows
+from panacea.methods import make_method
 
 __all__ = ["compare_methods", "print_table"]
 
@@ -32,17 +31,16 @@ def compare_methods(arguments: list[str], *, as_json: bool, quiet: bool) -> None
     if not all(isinstance(seed, int) and not isinstance(seed, bool) for seed in seeds):
         raise RequestError(f"seeds={seeds}: seeds are whole numbers, for example seeds=0..4")
     configs = [build_config({**keys, "method": str(m), "seed": s}) for m in methods for s in seeds]
+    for config in configs:  # nothing is trained while a later request is wrong
+        make_method(config.method.name, config.method.keys)
     summaries: list[dict[str, Any]] = []
     said: set[str] = set()
     for number, config in enumerate(configs, start=1):
-        experiment = Experiment(config)
+        experiment = build_experiment(config, quiet or number > 1)
         directory = RunDirectory.of(experiment.config, experiment.method.name)
         label = f"[{number}/{len(configs)}] {config.data.name} {experiment.method.name} seed {config.seed}"
-        if directory.finished:
-            summaries.append(read_summary(experiment, directory))
-            continue
         with ProgressBar(quiet, label, said) as progress:
-            summaries.append(run_experiment(experiment, directory, [progress]))
+            summaries.append(train_or_read(experiment, directory, progress))
     if as_json:
         rows = [dict(zip(TABLE_COLUMNS, row, strict=True)) for row in comparison_rows(summaries)]
         print(json.dumps({"table": rows, "runs": summaries}))  # noqa: T201
@@ -70,10 +68,12 @@ def print_table(summaries: list[dict[str, Any]]) -> None:
     table = Table(
         title=f"{first['data']}: {first['metric']} ({unit}), {first['rounds']} rounds, {first['clients']} clients, "
         f"seeds {', '.join(map(str, seeds))}",
-        caption="mean over clients and seeds at the round chosen on validation data; ± is over clients",
+        caption="mean over clients and seeds at the round chosen on validation data; ± is over clients\n"
+        "* after training on the novel clients' own train split; without it they train on nothing",
         title_justify="left",
         caption_justify="left",
     )
+    star = {summary["method"]: " *" if summary["novel_trained"] else "  " for summary in summaries}
     table.add_column("method")
     for column in ("mean ± clients", "± seeds", "last round", "worst decile", "novel clients", "rounds/s"):
         table.add_column(column, justify="right")
@@ -85,7 +85,9 @@ def print_table(summaries: list[dict[str, Any]]) -> None:
             _shown(r["std_seeds"]),
             _shown(r["final_mean"]),
             _shown(r["worst_decile"]),
-            "-" if r["novel_mean"] is None else f"{_shown(r['novel_mean'])} ± {_shown(r['novel_std'])}",
+            "-"
+            if r["novel_mean"] is None
+            else f"{_shown(r['novel_mean'])} ± {_shown(r['novel_std'])}{star[r['method']]}",
             _shown(r["rounds_per_second"], 1),
         )
     console = Console(width=None if Console().is_terminal else 120)

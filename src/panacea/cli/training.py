@@ -14,19 +14,25 @@ from panacea.experiment.config import ExperimentConfig
 from panacea.experiment.experiment import Experiment
 from panacea.experiment.rundir import RunDirectory
 from panacea.experiment.runner import run_experiment
-from panacea.report.run_page import write_run_report
+from panacea.report.run_page import ReportWriter
 
-__all__ = ["read_summary", "resume_one", "run_one"]
+__all__ = ["build_experiment", "resume_one", "run_one", "train_or_read"]
 
 
-def run_one(config: ExperimentConfig, *, as_json: bool, quiet: bool, fresh: bool) -> None:
-    """Train one experiment, or show it if it is there already."""
+def build_experiment(config: ExperimentConfig, quiet: bool) -> Experiment:
+    """An experiment, with what there is to say about its network said in our own form."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         experiment = Experiment(config)
     if not quiet:
         for warning in caught:
             say(f"note: {warning.message}")
+    return experiment
+
+
+def run_one(config: ExperimentConfig, *, as_json: bool, quiet: bool, fresh: bool) -> None:
+    """Train one experiment, or show it if it is there already."""
+    experiment = build_experiment(config, quiet)
     directory = RunDirectory.of(experiment.config, experiment.method.name)
     if fresh and directory.config_file.exists():
         shutil.rmtree(directory.path)
@@ -39,26 +45,17 @@ def resume_one(path: Path, *, as_json: bool, quiet: bool) -> None:
         raise RequestError(f"{path}: no such run directory")
     directory = RunDirectory(path)
     config = directory.read_config()
-    if "digest" in config.data.keys:
+    if "in_memory" in config.data.keys:
         raise RequestError(
             f"{path} was made from Python with data of its own; call pn.train with the same data and out"
         )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # said when the run began
-        experiment = Experiment(config)
-    _finish(experiment, directory, as_json=as_json, quiet=quiet)
+    _finish(build_experiment(config, quiet=True), directory, as_json=as_json, quiet=quiet)
 
 
 def _finish(experiment: Experiment, directory: RunDirectory, *, as_json: bool, quiet: bool) -> None:
-    already = directory.finished and directory.report.exists()
+    already = directory.finished
     with ProgressBar(quiet) as progress:
-        if already:
-            summary = read_summary(experiment, directory)
-        else:
-            summary = run_experiment(experiment, directory, [progress])
-            note = write_run_report(experiment, directory, summary)
-            if note and not quiet:
-                say(f"note: {note}")
+        summary = train_or_read(experiment, directory, progress)
     if as_json:
         print(json.dumps({**summary, "directory": str(directory.path)}))  # noqa: T201
     elif not quiet:
@@ -69,11 +66,12 @@ def _finish(experiment: Experiment, directory: RunDirectory, *, as_json: bool, q
         print(f"files: {directory.path}")  # noqa: T201
 
 
-def read_summary(experiment: Experiment, directory: RunDirectory) -> dict[str, Any]:
-    """The summary of a finished run of this very configuration."""
-    directory.claim(experiment.config)
-    summary: dict[str, Any] = json.loads(directory.summary.read_text(encoding="utf-8"))
-    return summary
+def train_or_read(experiment: Experiment, directory: RunDirectory, progress: ProgressBar) -> dict[str, Any]:
+    """Run to the end and write everything; or the summary of a run of this very configuration that is there already."""
+    if directory.finished:
+        directory.claim(experiment.config)
+        return directory.read_summary()
+    return run_experiment(experiment, directory, [progress, ReportWriter(None if progress.quiet else say)])
 
 
 def summary_lines(summary: dict[str, Any]) -> list[str]:
@@ -95,6 +93,7 @@ def summary_lines(summary: dict[str, Any]) -> list[str]:
     if summary["novel_clients"]:
         lines.append(
             f"{summary['novel_clients']} novel clients {shown(summary['novel_mean'])} ± {shown(summary['novel_std'])}"
+            + (", after training on their own train split" if summary["novel_trained"] else ", without any training")
         )
     mib = 2**20
     speed = summary["rounds_per_second"]

@@ -30,7 +30,7 @@ __all__ = ["Adaptation", "Method", "MethodParameters", "Model"]
 class MethodParameters(BaseModel):
     """Base of every method's hyper-parameters (`method.*`): frozen, unknown names refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 @record
@@ -57,16 +57,18 @@ class Method:
     """A federated method; see the module's docstring for the rules.
 
     Attributes:
-        name: registry name, set by the `method` decorator.
+        name: registry name, set by the `method` decorator; ``module.Class`` for a method from elsewhere.
         parameter_model: the model of its hyper-parameters.
         draws: batches one local step needs.
         gradients: gradient evaluations of one local step, so that comparisons of work are fair (tested).
+        shares_statistics: whether BatchNorm statistics may be exchanged; if not, `buffers=shared` becomes `local`.
     """
 
-    name: ClassVar[str] = ""
+    name: str = ""
     parameter_model: ClassVar[type[MethodParameters]] = MethodParameters
     draws: ClassVar[int] = 1
     gradients: ClassVar[int] = 1
+    shares_statistics: ClassVar[bool] = True
 
     def __init__(self, parameters: MethodParameters | None = None) -> None:
         self.parameters = parameters if parameters is not None else self.parameter_model()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from panacea.data.federation import Federation
 from panacea.errors import unknown
@@ -18,12 +18,17 @@ __all__ = ["DataKeys", "DatasetEntry", "NaturalKeys", "TrainingDefaults", "datas
 class DataKeys(BaseModel):
     """Keys every data set has (`data.*`); a data set adds its own by subclassing."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     root: Path | None = Field(None, description="folder with data files; default $PANACEA_DATA, else a user cache")
     seed: int = Field(0, ge=0, description="generation, splits and held-out clients; default = seed")
     clients: int | None = Field(None, ge=1, description="take the first n clients, or generate n")
     val: float = Field(0.1, ge=0, lt=1, description="share of each client's train part used to choose rounds")
+
+    @field_validator("root", mode="before")
+    @classmethod
+    def _as_path(cls, value: object) -> Path | None:
+        return None if value is None else Path(str(value)).expanduser()  # a folder may be called 2024
 
 
 class NaturalKeys(DataKeys):

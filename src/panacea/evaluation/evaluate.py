@@ -39,7 +39,8 @@ def personal_models(
     cohort = Cohort.of(ids, federation.counts("train"), state.round, engine.target.initial)
     if novel:
         params = method.admit(server, state.clients, Newcomers(cohort.ids, federation.graph))
-        statistics = state.statistics.average().expand(len(cohort), -1)
+        known = state.statistics.average() if method.shares_statistics else engine.target.statistics
+        statistics = known.expand(len(cohort), -1)
         adaptation = method.adapt_newcomer()
     else:
         params = method.personal(server, state.clients, cohort)

@@ -76,8 +76,9 @@ class CheckpointStore:
                     file.flush()
                     os.fsync(file.fileno())
             fsync_folder(draft)
-            if final.exists():  # the same round again, after falling back to an earlier one
-                shutil.rmtree(final)
+            aside = self.folder / f".old-{checkpoint.round:08d}"
+            if final.exists():  # the same round again
+                final.rename(aside)
             draft.rename(final)
             fsync_folder(self.folder)
         except OSError as error:
@@ -93,8 +94,15 @@ class CheckpointStore:
     def _prune(self) -> None:
         for old in self.rounds()[:-_KEEP]:
             shutil.rmtree(self.folder / f"round-{old:08d}", ignore_errors=True)
-        for left in self.folder.glob(".writing-*"):
-            shutil.rmtree(left, ignore_errors=True)
+        for pattern in (".writing-*", ".old-*"):
+            for left in self.folder.glob(pattern):
+                shutil.rmtree(left, ignore_errors=True)
+
+    def forget_after(self, round: int) -> None:
+        """Remove (damaged) checkpoints of later rounds, so that they do not count among the last two."""
+        for later in self.rounds():
+            if later > round:
+                shutil.rmtree(self.folder / f"round-{later:08d}", ignore_errors=True)
 
     def load(self) -> tuple[Checkpoint | None, list[str]]:
         """The newest undamaged checkpoint (None if there is none) and what was found wrong with newer ones."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from panacea.core.validation import validated
 from panacea.errors import RequestError, unknown
@@ -60,9 +60,15 @@ class ExperimentConfig(BaseModel):
     dtype: Literal["float32", "float64"] = Field("float32", description="floating-point type of models and samples")
     threads: int = Field(1, ge=1, description="CPU threads of this process")
     out: Path = Field(Path("runs"), description="folder in which the run's own directory is made")
+    data_digest: str | None = Field(None, description="content of the data; filled in by a run, checked on resume")
     checkpoint_every: int = Field(
         50, ge=1, description="rounds between checkpoints (also made on Ctrl-C and at the end)"
     )
+
+    @field_validator("out", mode="before")
+    @classmethod
+    def _as_path(cls, value: object) -> Path:
+        return Path(str(value)).expanduser()  # a folder may be called 2024
 
 
 _WITHOUT_EFFECT = ("out", "checkpoint_every")
@@ -104,7 +110,7 @@ _EXAMPLES = {"data": "fl60", "method": "fedavg", "model": "auto", "graph": "give
 def identity(config: ExperimentConfig) -> str:
     """Six hex digits of everything that can change a result."""
     content = config.model_dump(mode="json", exclude=set(_WITHOUT_EFFECT))
-    content["data"]["keys"].pop("root", None)
+    content["data"]["keys"].pop("root", None)  # what the data is, its digest says
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:6]
 
 

@@ -7,12 +7,13 @@ import hashlib
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
 from panacea.core.method import Method
 from panacea.core.random import Streams
-from panacea.core.records import Tree, named_leaves, rebuild
+from panacea.core.records import Tree, leaves, named_leaves, rebuild
 from panacea.core.round import State
 from panacea.core.statistics import Statistics
 from panacea.core.store import ClientStore
@@ -55,25 +56,35 @@ class Experiment:
     def __init__(
         self, config: ExperimentConfig, federation: Federation | None = None, module: nn.Module | None = None
     ) -> None:
-        config = _with_defaults(config, federation)
+        if config.local_epochs is not None and config.local_steps is not None:
+            raise RequestError("local_steps and local_epochs say the same thing in two ways; give one of them")
+        defaults = TrainingDefaults(rounds=100) if federation is not None else find_dataset(config.data.name).defaults
+        federation = _with_novel(config, federation)
+        config = _with_defaults(config, defaults, federation)
         self.method: Method = make_method(config.method.name, config.method.keys)
         if federation is None:
             keys = resolve_keys(config.data.name, config.data.keys, config.seed)
             federation = load_keys(config.data.name, keys, config.novel)
             config = _with(config, data=Section(name=config.data.name, keys=keys.model_dump(mode="json")))
         self.federation = _with_graph(federation, config.graph)
+        digest = _digest(self.federation)
+        if config.data_digest not in (None, digest):
+            raise RequestError(f"data={config.data.name}: the data has changed since this run began; start a new one")
+        config = _with(config, data_digest=digest)
         self.streams = Streams(config.seed)
         task = self.federation.task
         spec = config.model.name if module is None else module
         built = build_model(spec, task, config.model.keys, seed_key=self.streams.key("initialisation") >> 1)
         self.target = TargetModel(built, task, getattr(torch, config.dtype))
-        self.config = self._resolved(config, module)
+        self.config = self._resolved(config, defaults, module)
         self.engine = self._engine()
         self.state = self._initial_state()
         self.history = History(task.higher_is_better)
         self.visits = np.zeros(len(self.federation), np.int64)
 
-    def _resolved(self, config: ExperimentConfig, module: nn.Module | None) -> ExperimentConfig:
+    def _resolved(
+        self, config: ExperimentConfig, defaults: TrainingDefaults, module: nn.Module | None
+    ) -> ExperimentConfig:
         """Fill in what depends on the clients, the network and the machine."""
         able = len(self.federation.train_ids)
         if config.cohort is not None and config.cohort > able:
@@ -84,29 +95,25 @@ class Experiment:
         device = config.device
         if device == "cuda" and not torch.cuda.is_available():
             raise RequestError("device=cuda: torch sees no CUDA device here; use device=cpu or device=auto")
-        name = config.model.name
+        name, options = config.model.name, config.model.keys
         if module is not None:
-            name = type(module).__name__
+            name, options = type(module).__name__, {"digest": _model_digest(self.target)}
         elif ":" not in name:
             name = resolve_model(name, self.federation.task)
         if device == "auto":
             device = "cuda" if torch.cuda.is_available() else "cpu"
         return _with(
             config,
-            cohort=config.cohort if config.cohort is not None else min(5, able),
+            cohort=config.cohort if config.cohort is not None else min(defaults.cohort, able),
+            buffers="local" if config.buffers == "shared" and not self.method.shares_statistics else config.buffers,
             block=config.block or default_block(self.target, config.batch_size or 1, device),
             device=device,
-            model=Section(name=name, keys=config.model.keys),
+            model=Section(name=name, keys=options),
             method=Section(name=config.method.name, keys=self.method.parameters.model_dump(mode="json")),
         )
 
     def _engine(self) -> Engine:
-        config = self.config
-        steps: Any = config.local_steps
-        if config.local_epochs is not None:
-            counts = self.federation.counts("train")
-            batch = np.minimum(counts, config.batch_size or 1)
-            steps = np.maximum(np.ceil(config.local_epochs * counts / batch), 1).astype(np.int64)
+        config, steps = self.config, self._local_steps()
         local = LocalSettings(
             lr=config.lr or 0.0,
             steps=steps,
@@ -127,6 +134,15 @@ class Experiment:
             traced=(config.rounds or 0) * int(np.max(steps)) >= _TRACE_FROM,
         )
 
+    def _local_steps(self) -> int | npt.NDArray[np.int64]:
+        """K_c, or with `local_epochs` a number per client."""
+        config = self.config
+        if config.local_epochs is None:
+            return config.local_steps or 1
+        counts = self.federation.counts("train")
+        batch = np.minimum(counts, config.batch_size or 1)
+        return np.maximum(np.ceil(config.local_epochs * counts / batch), 1).astype(np.int64)
+
     def _initial_state(self) -> State:
         config, clients = self.config, len(self.federation)
         setting = Setting(
@@ -137,7 +153,7 @@ class Experiment:
             graph=self.federation.graph,
             streams=self.streams,
             lr=config.lr or 0.0,
-            local_steps=config.local_steps or 1,
+            local_steps=int(np.max(self._local_steps())),
             server_lr=config.server_lr,
             server_steps=config.server_steps,
         )
@@ -177,6 +193,9 @@ class Experiment:
         clients = len(self.federation)
         try:
             server = rebuild(self.state.server, tensors, "server")
+            for old, new in zip(leaves(self.state.server), leaves(server), strict=True):
+                if old.shape != new.shape or old.dtype != new.dtype:
+                    raise RequestError(f"the checkpoint of round {checkpoint.round} is of another model")
             first = Cohort.of(self.federation.train_ids[:1], self.federation.counts("train"), 0, self.target.initial)
             template = self.method.init_client(self.method.download(server, first))
             stores = [
@@ -203,31 +222,50 @@ def _with(config: ExperimentConfig, **changes: Any) -> ExperimentConfig:
     return config.model_copy(update=changes)
 
 
-def _with_defaults(config: ExperimentConfig, federation: Federation | None) -> ExperimentConfig:
+def _with_novel(config: ExperimentConfig, federation: Federation | None) -> Federation | None:
+    """A federation given in memory, with the share of novel clients that was asked for."""
+    if federation is None:
+        return None
+    unknown_keys = [key for key in config.data.keys if key != "seed"]
+    if unknown_keys:
+        raise RequestError(f"data.{unknown_keys[0]} is for data sets loaded by name; this federation is given as it is")
+    if config.novel is None:
+        return federation
+    if federation.novel.any() and config.novel != float(federation.novel.mean()):
+        raise RequestError(f"novel={config.novel}: this federation has novel clients already")
+    return federation if federation.novel.any() else federation.hold_out(config.novel, config.seed)
+
+
+def _with_defaults(
+    config: ExperimentConfig, defaults: TrainingDefaults, federation: Federation | None
+) -> ExperimentConfig:
     """Keys the user left out come from the data set; a federation of the user's own brings the general defaults."""
-    own = federation is not None
-    defaults = TrainingDefaults(rounds=100) if own else find_dataset(config.data.name).defaults
-    changes: dict[str, Any] = {
-        name: getattr(defaults, name)
-        for name in ("rounds", "lr", "local_steps", "batch_size", "novel")
-        if getattr(config, name) is None
-    }
+    names = ["rounds", "lr", "batch_size", "novel"] + (["local_steps"] if config.local_epochs is None else [])
+    changes: dict[str, Any] = {name: getattr(defaults, name) for name in names if getattr(config, name) is None}
     if config.model.name == "auto" and defaults.model != "auto":
         changes["model"] = Section(name=defaults.model, keys=config.model.keys)
     if federation is not None:
         changes["novel"] = float(federation.novel.mean())
-        changes["data"] = Section(name=federation.name, keys={"digest": _digest(federation)})
+        changes["data"] = Section(name=federation.name, keys={"in_memory": True})
     return _with(config, **changes)
 
 
 def _digest(federation: Federation) -> str:
-    """Twelve hex digits of a federation's content, so that runs on different data never share a directory."""
+    """A federation's content in a few characters, so that runs on different data never share a directory."""
     content = hashlib.sha256(federation.bounds.tobytes())
     for part in (federation.x.numpy(), federation.y.numpy(), federation.novel):
         content.update(np.ascontiguousarray(part).tobytes())
     if federation.graph is not None:
         content.update(federation.graph.edges.tobytes())
-    return content.hexdigest()[:12]
+    return f"sha256-{content.hexdigest()[:12]}"
+
+
+def _model_digest(target: TargetModel) -> str:
+    """A network's layout and initial weights in a few characters."""
+    content = hashlib.sha256(repr((target.layout, target.statistics_layout)).encode())
+    for vector in (target.initial, target.statistics):
+        content.update(vector.cpu().numpy().tobytes())
+    return f"sha256-{content.hexdigest()[:12]}"
 
 
 def _with_graph(federation: Federation, graph: Section) -> Federation:

@@ -21,6 +21,7 @@ SECTIONS = ("data", "model", "method", "graph")
 """Keys that have a name and keys of their own below it."""
 
 _RANGE = re.compile(r"^(-?\d+)\.\.(-?\d+)$")
+_EXPONENT = re.compile(r"[+-]?\d+(\.\d*)?[eE][+-]?\d{1,3}")
 _STEPPED = re.compile(r"^(-?[\d.]+?)\.\.(-?[\d.]+):([\d.]+)$")
 
 
@@ -46,7 +47,7 @@ def parse_value(text: str) -> Any:
         return [parse_value(part) for part in text.split(",") if part.strip()]
     if text.lower() in ("none", "null", ""):
         return None
-    if re.fullmatch(r"[+-]?\d+(\.\d*)?[eE][+-]?\d+", text):
+    if _EXPONENT.fullmatch(text):
         return float(text)  # YAML 1.1 reads 1e-3 as a string
     try:
         return yaml.safe_load(text)
@@ -68,10 +69,21 @@ def parse_overrides(arguments: Iterable[str]) -> dict[str, Any]:
     return flat
 
 
+class _UniqueKeys(yaml.SafeLoader):
+    """YAML's safe loader, which however lets the second of two equal keys win; this one refuses."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        names = [key.value for key, _ in node.value]
+        for name in names:
+            if names.count(name) > 1:
+                raise RequestError(f"{name} is given twice")
+        return super().construct_mapping(node, deep)
+
+
 def read_yaml(path: Path) -> dict[str, Any]:
     """A YAML file as a flat mapping."""
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = yaml.load(path.read_text(encoding="utf-8"), Loader=_UniqueKeys)  # noqa: S506  (a safe loader)
     except FileNotFoundError as error:
         raise RequestError(f"{path}: no such file") from error
     except (OSError, UnicodeDecodeError) as error:
@@ -106,6 +118,6 @@ def flatten(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def _text_number(value: Any) -> Any:
     """Ranges and 1e-3 work in YAML files too."""
-    if isinstance(value, str) and (_RANGE.match(value) or _STEPPED.match(value) or re.match(r"^[+-]?\d", value)):
+    if isinstance(value, str) and any(form.fullmatch(value) for form in (_RANGE, _STEPPED, _EXPONENT)):
         return parse_value(value)
     return value

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
+import json
 import os
 import platform
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -77,6 +81,8 @@ class RunDirectory:
                         "choose another out, or delete it"
                     )
                 return
+            for part in self.path.glob(".*.part"):  # a kill while the directory was being made
+                part.unlink()
             if any(self.path.iterdir()):
                 raise RequestError(f"out: {self.path} exists, is not empty and is not a run; choose another out")
         try:
@@ -96,6 +102,19 @@ class RunDirectory:
         except (OSError, UnicodeDecodeError, yaml.YAMLError, AttributeError) as error:
             raise RequestError(f"{self.config_file} cannot be read as a configuration") from error
         return build_config(flatten(content))
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Nobody else may train here meanwhile; the kernel releases the lock even after a kill."""
+        handle = os.open(self.path, os.O_RDONLY)
+        try:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise RequestError(f"{self.path}: another process is training this run right now") from error
+            yield
+        finally:
+            os.close(handle)
 
     # --- metrics.jsonl and its place in checkpoints ------------------------------------------------------------
 
@@ -118,6 +137,23 @@ class RunDirectory:
             )
         if kept != data or not self.metrics.exists():
             write_atomically(self.metrics, kept)
+
+    def rewind_timings(self, round: int) -> None:
+        """Drop the timings of rounds that will be run again."""
+        if self.timings.exists():
+            lines = self.timings.read_text(encoding="utf-8").splitlines(keepends=True)
+            kept = [line for line in lines if line.endswith("\n") and json.loads(line)["round"] <= round]
+            write_atomically(self.timings, "".join(kept))
+
+    def read_summary(self) -> dict[str, Any]:
+        """The summary of a finished run."""
+        try:
+            summary: dict[str, Any] = json.loads(self.summary.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, ValueError) as error:
+            raise RequestError(
+                f"{self.summary} cannot be read; delete it and `panacea resume` writes it anew"
+            ) from error
+        return summary
 
 
 def _environment(config: ExperimentConfig) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -62,9 +63,11 @@ def run_experiment(
     config = experiment.config
     threads = torch.get_num_threads()
     torch.set_num_threads(config.threads)
-    try:
+    with ExitStack() as stack:
+        stack.callback(torch.set_num_threads, threads)
         if directory is not None:
             directory.claim(config)
+            stack.enter_context(directory.locked())
             _go_back(experiment, directory, callbacks)
         for callback in callbacks:
             callback.on_start(experiment, directory)
@@ -74,7 +77,8 @@ def run_experiment(
             while experiment.state.round < (config.rounds or 0):
                 _one_round(experiment, directory, callbacks)
                 if interrupter.requested and experiment.state.round < (config.rounds or 0):
-                    _save(experiment, directory)
+                    if directory is not None and experiment.state.round % config.checkpoint_every:
+                        _save(experiment, directory)  # otherwise it was saved just now
                     where = "" if directory is None else f"; go on with: panacea resume {directory.path}"
                     raise Interrupted(f"interrupted after round {experiment.state.round}{where}")
         summary = _summary(experiment)
@@ -83,8 +87,6 @@ def run_experiment(
         for callback in callbacks:
             callback.on_end(experiment, summary)
         return summary
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _one_round(experiment: Experiment, directory: RunDirectory | None, callbacks: Sequence[Callback]) -> None:
@@ -115,8 +117,7 @@ def _one_round(experiment: Experiment, directory: RunDirectory | None, callbacks
             before = time.perf_counter()
             _save(experiment, directory)
             timing["checkpoint"] = time.perf_counter() - before
-        if len(timing) > 2 or round == 1:
-            append_line(directory.timings, timing)
+        append_line(directory.timings, timing)
 
 
 def _evaluate(
@@ -124,6 +125,7 @@ def _evaluate(
 ) -> None:
     state, method, history = experiment.state, experiment.method, experiment.history
     evaluation = evaluate_clients(method, state, experiment.engine, experiment.federation)
+    _refuse_divergence(experiment, evaluation)
     line = history.add(state.round, evaluation)
     line |= {
         "train_loss": report.loss,
@@ -135,6 +137,20 @@ def _evaluate(
         append_line(directory.metrics, line)
     for callback in callbacks:
         callback.on_evaluation(experiment, line)
+
+
+def _refuse_divergence(experiment: Experiment, evaluation: Evaluation) -> None:
+    """A client with samples must have a finite loss: a model gone to NaN is no result, and no missing value either."""
+    federation = experiment.federation
+    counts = federation.counts("test")
+    for ids, scores in ((federation.train_ids, evaluation.test), (federation.novel_ids, evaluation.novel)):
+        bad = ids[(counts[ids] > 0) & ~np.isfinite(scores.loss)]
+        if len(bad):
+            name = federation.names[bad[0]]
+            raise RunFailure(
+                f"training diverged by round {experiment.state.round}: client '{name}' has no finite test loss; "
+                f"a smaller lr (now {experiment.config.lr}) or clip=10 may help"
+            )
 
 
 def _save(experiment: Experiment, directory: RunDirectory | None) -> None:
@@ -153,6 +169,12 @@ def _go_back(experiment: Experiment, directory: RunDirectory, callbacks: Sequenc
     notes = damaged
     if damaged and checkpoint is not None:
         notes = [*damaged, f"going on from the checkpoint of round {checkpoint.round} instead"]
+    if checkpoint is None and directory.finished:
+        raise RequestError(
+            f"{directory.path} holds results but no checkpoint; delete it (or use --fresh) to train it anew"
+        )
+    if checkpoint is None and directory.metrics.exists():
+        notes = ["this run was stopped before its first checkpoint; it begins anew"]
     for callback in callbacks:
         for note in notes:
             callback.on_note(note)
@@ -161,7 +183,9 @@ def _go_back(experiment: Experiment, directory: RunDirectory, callbacks: Sequenc
         directory.timings.unlink(missing_ok=True)
         return
     experiment.restore(checkpoint)
+    directory.checkpoints.forget_after(checkpoint.round)
     directory.rewind_metrics(checkpoint.info["metrics"])
+    directory.rewind_timings(checkpoint.round)
 
 
 def _summary(experiment: Experiment) -> dict[str, Any]:
@@ -185,6 +209,7 @@ def _summary(experiment: Experiment) -> dict[str, Any]:
         "novel_mean": mean(selected.novel.metric),
         "novel_std": spread(selected.novel.metric),
         "final_novel_mean": mean(last.novel.metric),
+        "novel_trained": experiment.method.adapt_newcomer() is not None,
         "worst_decile": worst_decile(selected.test.metric, task.higher_is_better),
         "selected_round": numbers["selected_round"],
         "clients": len(experiment.federation.train_ids),

@@ -47,12 +47,16 @@ def find_method(name: str) -> type[Method]:
     if ":" in name:
         cls = _import(name)
     elif name in names:
-        cls = next(iter(entry_points(group=ENTRY_POINTS, name=name))).load()
+        try:
+            cls = next(iter(entry_points(group=ENTRY_POINTS, name=name))).load()
+        except Exception as error:
+            raise RequestError(
+                f"method={name}: its package cannot be loaded ({type(error).__name__}: {error})"
+            ) from error
     else:
         raise unknown("method", name, names)
     if not (isinstance(cls, type) and issubclass(cls, Method)):
         raise RequestError(f"method={name}: {cls!r} is not a subclass of panacea.methods.Method")
-    cls.name = cls.name or name.rpartition(":")[2].lower()
     return cls
 
 
@@ -63,8 +67,9 @@ def _import(path: str) -> object:
         sys.path.insert(0, here)
     try:
         module = importlib.import_module(module_name)
-    except ImportError as error:
-        raise RequestError(f"method={path}: cannot import '{module_name}' ({error})") from error
+    except Exception as error:  # whatever is wrong in a user's file
+        said = f"{type(error).__name__}: {error}"
+        raise RequestError(f"method={path}: cannot import '{module_name}' ({said})") from error
     if not hasattr(module, attribute):
         raise RequestError(f"method={path}: module '{module_name}' has no '{attribute}'")
     found: object = getattr(module, attribute)
@@ -74,4 +79,6 @@ def _import(path: str) -> object:
 def make_method(name: str, parameters: Mapping[str, object] | None = None) -> Method:
     """A method with validated hyper-parameters (keys without the prefix ``method.``)."""
     cls = find_method(name)
-    return cls(validated(cls.parameter_model, parameters or {}, "method"))
+    made = cls(validated(cls.parameter_model, parameters or {}, "method"))
+    made.name = name.replace(":", ".")  # two classes of one name in two modules stay apart
+    return made

@@ -46,10 +46,12 @@ class Separate(Method):
 
     Reduces to: centralised SGD with one client. Ditto with lambda = 0 and APFL with alpha = 1 reduce to it.
 
-    Differences from the paper: trains the sampled clients only (the paper trains all in every round).
+    Differences from the paper: trains the sampled clients only (the paper trains all in every round); a run of every
+    client alone to convergence with early stopping is not offered.
     """
 
     parameter_model = SeparateParameters
+    shares_statistics = False
     parameters: SeparateParameters
 
     def download(self, server: Model, cohort: Cohort) -> CommonStart:

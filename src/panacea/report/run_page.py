@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import html
 import re
+from collections.abc import Callable
 from typing import Any
 
 from panacea.experiment.experiment import Experiment
 from panacea.experiment.files import write_atomically
 from panacea.experiment.rundir import RunDirectory
-from panacea.experiment.runner import CLIENT_COLUMNS, client_table
+from panacea.experiment.runner import CLIENT_COLUMNS, Callback, client_table
 
-__all__ = ["write_run_report"]
+__all__ = ["ReportWriter", "write_run_report"]
 
 _MOST_ROWS = 1000
 _STYLE = """
@@ -24,6 +25,24 @@ td:first-child,th:first-child{text-align:left}
 figure{margin:1rem 0}figure svg{max-width:100%;height:auto}figcaption{font-size:.85rem;color:#5f6b7a}
 pre{background:#f4f6f8;padding:1rem;overflow:auto;font-size:12px}.wide{overflow:auto;max-height:32rem}
 """
+
+
+class ReportWriter(Callback):
+    """Writes the page and the figures when a run has come to its end."""
+
+    def __init__(self, say: Callable[[str], None] | None = None) -> None:
+        self.say = say
+        self.directory: RunDirectory | None = None
+
+    def on_start(self, experiment: Experiment, directory: RunDirectory | None) -> None:
+        """Remember where."""
+        self.directory = directory
+
+    def on_end(self, experiment: Experiment, summary: dict[str, Any]) -> None:
+        """Write, or say why not."""
+        note = None if self.directory is None else write_run_report(experiment, self.directory, summary)
+        if note and self.say is not None:
+            self.say(f"note: {note}")
 
 
 def write_run_report(experiment: Experiment, directory: RunDirectory, summary: dict[str, Any]) -> str | None:
