@@ -68,9 +68,9 @@ def image_federation(clients: int = 100, images: int = 100) -> pn.Federation:
     return pn.Federation.from_arrays(x, y, classes=10, name="images")
 
 
-def workloads(device: str) -> list[Workload]:
-    """The workloads of this machine: fewer repeats where a CPU needs seconds a round."""
-    repeats = 3 if device == "cpu" else 5
+def workloads() -> list[Workload]:
+    """What is measured."""
+    repeats = 7
     fl60 = pn.load("fl60", seed=0)
     mse: Loss = F.mse_loss
     return [
@@ -151,7 +151,7 @@ def main() -> None:
     if not options.json:
         print(f"{'milliseconds a round (median)':34}{'plain':>9}{'sequential':>12}{'vectorised':>12}", end="")
         print(f"{'x plain':>9}{'x sequential':>14}{'first wait':>12}")
-    for work in workloads(options.device):
+    for work in workloads():
         if not work.name.startswith(options.only):
             continue
         result = measure(work, options.device)

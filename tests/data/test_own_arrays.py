@@ -12,15 +12,7 @@ import torch
 
 from panacea.data import Federation, Task, from_arrays
 from panacea.errors import RequestError
-
-RNG = np.random.default_rng(0)
-X = [RNG.normal(size=(n, 3)) for n in (10, 7, 12)]
-LABELS = [RNG.integers(0, 3, n) for n in (10, 7, 12)]
-AMOUNTS = [RNG.normal(size=n) for n in (10, 7, 12)]
-
-
-def frames() -> list[pd.DataFrame]:
-    return [pd.DataFrame(x, columns=["temp", "wind", "rain"]).assign(load=y) for x, y in zip(X, AMOUNTS, strict=True)]
+from tests.data.own import AMOUNTS, LABELS, X, frames
 
 
 def gathered(fed: Federation, client: int) -> tuple[np.ndarray, np.ndarray]:

@@ -11,15 +11,7 @@ import pytest
 
 from panacea.data import Task, from_arrays
 from panacea.errors import RequestError
-
-RNG = np.random.default_rng(0)
-X = [RNG.normal(size=(n, 3)) for n in (10, 7, 12)]
-LABELS = [RNG.integers(0, 3, n) for n in (10, 7, 12)]
-AMOUNTS = [RNG.normal(size=n) for n in (10, 7, 12)]
-
-
-def frames() -> list[pd.DataFrame]:
-    return [pd.DataFrame(x, columns=["temp", "wind", "rain"]).assign(load=y) for x, y in zip(X, AMOUNTS, strict=True)]
+from tests.data.own import AMOUNTS, LABELS, X, frames
 
 
 def changed(arrays: list[np.ndarray], client: int, index: Any, value: Any) -> list[np.ndarray]:

@@ -12,22 +12,7 @@ import pytest
 
 from panacea.data import Federation, from_folder, load
 from panacea.errors import RequestError
-
-RNG = np.random.default_rng(1)
-FRAMES = {
-    name: pd.DataFrame(RNG.normal(size=(n, 3)), columns=["temp", "wind", "load"])
-    for name, n in (("site1", 10), ("site2", 8), ("site10", 20))
-}
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    root = tmp_path / "grid"
-    (root / "clients").mkdir(parents=True)
-    for name, frame in FRAMES.items():
-        frame.to_csv(root / "clients" / f"{name}.csv", index=False)
-    (root / "edges.csv").write_text("source,target,weight\nsite1,site2,0.5\nsite2,site10,2\n")
-    return root
+from tests.data.own import FRAMES
 
 
 def check(fed: Federation, outputs: tuple[int, ...] = (1,)) -> None:
@@ -200,7 +185,7 @@ def test_parquet_words_and_booleans(folder: Path) -> None:
 def test_large_csv_is_read_quickly(folder: Path) -> None:
     import time
 
-    big = pd.DataFrame(RNG.normal(size=(20_000, 10)))
+    big = pd.DataFrame(np.random.default_rng(1).normal(size=(20_000, 10)))
     for path in (folder / "clients").iterdir():
         path.unlink()
     big.to_csv(folder / "clients" / "site1.csv", index=False)

@@ -8,27 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from panacea.data import from_folder
 from panacea.errors import RequestError
-
-RNG = np.random.default_rng(1)
-FRAMES = {
-    name: pd.DataFrame(RNG.normal(size=(n, 3)), columns=["temp", "wind", "load"])
-    for name, n in (("site1", 10), ("site2", 8), ("site10", 20))
-}
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    root = tmp_path / "grid"
-    (root / "clients").mkdir(parents=True)
-    for name, frame in FRAMES.items():
-        frame.to_csv(root / "clients" / f"{name}.csv", index=False)
-    (root / "edges.csv").write_text("source,target,weight\nsite1,site2,0.5\nsite2,site10,2\n")
-    return root
+from tests.data.own import FRAMES
 
 
 def text(name: str, content: str) -> Callable[[Path], None]:

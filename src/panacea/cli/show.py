@@ -76,11 +76,7 @@ def show_methods(name: str | None, *, as_json: bool) -> None:
     from panacea.methods import find_method, method_names  # noqa: PLC0415
 
     if name is None:
-        lines = {method: _summary_line(find_method(method)) for method in method_names()}
-        if as_json:
-            print(json.dumps(lines))  # noqa: T201
-            return
-        _print_names("methods", lines, "panacea methods NAME explains one")
+        _print_names("methods", {method: _summary_line(find_method(method)) for method in method_names()}, as_json)
         return
     cls = find_method(name)
     if as_json:
@@ -91,8 +87,11 @@ def show_methods(name: str | None, *, as_json: bool) -> None:
         _print_fields("parameters", "method", cls.parameter_model)
 
 
-def _print_names(title: str, lines: dict[str, str], caption: str) -> None:
-    table = Table(title=title, title_justify="left", box=None, padding=(0, 1), caption=caption, caption_justify="left")
+def _print_names(command: str, lines: dict[str, str], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(lines))  # noqa: T201
+        return
+    table = Table(box=None, padding=(0, 1), caption=f"panacea {command} NAME explains one", caption_justify="left")
     table.add_column("name")
     table.add_column("what it is", overflow="fold")
     for name, line in lines.items():
@@ -105,11 +104,7 @@ def show_datasets(name: str | None, picture: Path | None, keys: list[str], *, as
     from panacea.data.registry import dataset_names, find_dataset  # noqa: PLC0415
 
     if name is None:
-        lines = {dataset: find_dataset(dataset).summary for dataset in dataset_names()}
-        if as_json:
-            print(json.dumps(lines))  # noqa: T201
-            return
-        _print_names("data sets", lines, "panacea datasets NAME explains one")
+        _print_names("datasets", {dataset: find_dataset(dataset).summary for dataset in dataset_names()}, as_json)
         return
     entry = find_dataset(name)
     if picture is not None:
