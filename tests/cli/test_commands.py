@@ -121,6 +121,7 @@ def test_lists_and_explanations(capsys: pytest.CaptureFixture[str]) -> None:
         (["config", "data=fl60", "method=fedprox"], ["mu: 0.1", "cohort: 5"]),
         (["run", "--help"], ["checkpoint_every", "Example"]),
         (["--version"], [panacea.__version__]),
+        ([], ["Usage", "compare"]),
     ):
         assert run_command_line(arguments) == 0
         out = capsys.readouterr().out
@@ -276,6 +277,17 @@ def test_resume_after_a_signal_ends_as_if_nothing_had_happened(tmp_path: Path) -
     for name in ("metrics.jsonl", "clients.csv", "checkpoint/round-00000060/state.safetensors"):
         assert (stopped / name).read_bytes() == (straight / name).read_bytes(), name
     assert (stopped / "report.html").exists()
+
+
+def test_an_interruption_outside_training_is_one_line_too(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("panacea.cli.training.run_one", interrupted)
+    assert run_command_line(["run", *SMALL, "method=fedavg"]) == 130
+    assert capsys.readouterr().err == "stopped: interrupted\n"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

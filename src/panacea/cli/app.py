@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import traceback
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Any
 
 import click
@@ -46,7 +48,6 @@ app = typer.Typer(
     help="Personalised federated learning on relation graphs: one personal model each, without sharing data.\n\n"
     "Example: panacea run data=fl60 method=fedavg rounds=200",
     add_completion=False,
-    no_args_is_help=True,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
@@ -174,7 +175,10 @@ def run_command_line(arguments: list[str]) -> int:
     word, code = "error", 1
     failure: Exception
     try:
-        result: Any = typer.main.get_command(app).main(args=arguments, prog_name="panacea", standalone_mode=False)
+        command = typer.main.get_command(app)
+        result: Any = command.main(args=arguments or ["--help"], prog_name="panacea", standalone_mode=False)
+        if result == 130:  # typer's answer to Ctrl-C outside training
+            print("stopped: interrupted", file=sys.stderr)  # noqa: T201
         return int(result or 0)
     except click.exceptions.Exit as stop:
         return stop.exit_code
@@ -191,6 +195,11 @@ def run_command_line(arguments: list[str]) -> int:
     return code
 
 
+def _terminate(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt  # SIGTERM before or after training ends as Ctrl-C does; during it the run saves first
+
+
 def main() -> None:
     """Entry point."""
+    signal.signal(signal.SIGTERM, _terminate)
     sys.exit(run_command_line(sys.argv[1:]))
