@@ -3,6 +3,8 @@ sample, an odd width, one novel client."""
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -79,6 +81,14 @@ def trajectory(experiment: Experiment) -> dict[str, torch.Tensor]:
         )
         tensors[f"evaluated.{novel}"] = params
     return tensors
+
+
+def wait_for_first_round(out: Path, seconds: float = 90) -> None:
+    """Until a run below `out` has timed a round; a run that never does fails the test instead of hanging it."""
+    deadline = time.monotonic() + seconds
+    while not list(out.glob("*/timings.jsonl")):
+        assert time.monotonic() < deadline, f"no round was trained in {out}"
+        time.sleep(0.02)
 
 
 def largest_difference(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> float:

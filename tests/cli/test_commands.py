@@ -13,6 +13,7 @@ import yaml
 
 import panacea
 from panacea.cli import run_command_line
+from tests.toy import wait_for_first_round
 
 SMALL = ["data=fl60", "data.clients=6", "rounds=4", "local_steps=2", "eval_every=2"]
 
@@ -268,8 +269,7 @@ def test_resume_after_a_signal_ends_as_if_nothing_had_happened(tmp_path: Path) -
     command = [sys.executable, "-m", "panacea"]
     subprocess.run([*command, "run", *request, "out=straight", "--quiet"], check=True)
     process = subprocess.Popen([*command, "run", *request, "out=stopped", "--quiet"], stderr=subprocess.PIPE)
-    while not list(tmp_path.glob("stopped/*/timings.jsonl")):
-        time.sleep(0.02)
+    wait_for_first_round(tmp_path / "stopped")
     os.kill(process.pid, signal.SIGTERM)
     assert process.wait() in (0, 130)  # 0 only if it was done already
     (stopped,), (straight,) = (list((tmp_path / name).iterdir()) for name in ("stopped", "straight"))
@@ -294,9 +294,7 @@ def test_an_interruption_outside_training_is_one_line_too(
 def test_a_signal_saves_and_exits_with_130(number: signal.Signals, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "panacea", "run", "data=fl60", "data.clients=6", "method=fedavg", "rounds=100000"]
     process = subprocess.Popen([*command, "checkpoint_every=1000"], stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 60
-    while not list(tmp_path.glob("runs/*/timings.jsonl")) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_for_first_round(tmp_path / "runs")
     time.sleep(0.3)
     os.kill(process.pid, number)
     _, err = process.communicate(timeout=60)

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ import panacea as pn
 from panacea.cli import run_command_line
 from panacea.errors import RequestError, RunFailure
 from panacea.experiment.rundir import RunDirectory
+from tests.toy import wait_for_first_round
 
 SMALL = ["data=fl60", "data.clients=6", "method=fedavg", "rounds=4", "local_steps=2", "eval_every=2"]
 
@@ -94,8 +94,7 @@ def test_two_processes_do_not_train_one_run(tmp_path: Path, capsys: pytest.Captu
     request = ["data=fl60", "data.clients=6", "method=fedavg", "rounds=100000"]
     process = subprocess.Popen([sys.executable, "-m", "panacea", "run", *request, "--quiet"])
     try:
-        while not list(tmp_path.glob("runs/*/timings.jsonl")):
-            time.sleep(0.05)
+        wait_for_first_round(tmp_path / "runs")
         assert run_command_line(["run", *request]) == 2
         assert "another process is training" in capsys.readouterr().err
     finally:
