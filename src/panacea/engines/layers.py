@@ -61,7 +61,7 @@ def conv(x: Tensor, weight: Tensor, bias: Tensor | None, layer: nn.modules.conv.
     """``x [R*B, C, ...], weight [R, O, C/g, ...] -> [R*B, O, ...]``.
 
     On a GPU rows become groups of one call. On a CPU a grouped convolution is slower than one per client, so there
-    is a loop over rows, in channels-last order (a third faster, pooling five times), and kernels that see few numbers,
+    is a loop over rows, in channels-last order (which pooling above all gains from), and kernels that see few numbers,
     such as a first layer on grey images, become one batched matrix product.
     """
     function: Callable[..., Tensor] = {3: F.conv1d, 4: F.conv2d, 5: F.conv3d}[weight.dim() - 1]

@@ -18,9 +18,9 @@ __all__ = ["Kernel", "TracedKernel", "trace"]
 Kernel = Callable[..., tuple[Tensor, ...]]
 
 _MOST_OPERATIONS = 20_000
-_MOST_TRACES = 8  # ragged clients give batches of many shapes; the rarer ones are not worth a second each
+_MOST_TRACES = 8  # ragged clients give batches of many shapes; the rarer ones are not worth a trace each
 
-# torch's Python bindings parse arguments about twice as fast as `torch.ops`; positional arguments are the same
+# torch's Python bindings parse arguments faster than `torch.ops`; positional arguments are the same
 _BINDINGS: dict[str, Callable[..., object]] = {
     "aten::view": torch.Tensor.view,
     "aten::transpose": torch.transpose,

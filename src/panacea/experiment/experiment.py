@@ -35,7 +35,7 @@ from panacea.models.target import TargetModel
 __all__ = ["Experiment"]
 
 _GRAPHS = ("given", "complete", "empty")
-_TRACE_FROM = 20_000  # local steps from which recording the gradient (about two seconds) pays off
+_TRACE_FROM = 20_000  # local steps from which recording the gradient pays off
 
 
 class Experiment:
