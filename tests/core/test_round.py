@@ -113,7 +113,7 @@ def test_by_default_everybody_is_evaluated_with_the_servers_model():
     newcomers = Newcomers(np.array([3, 4, 1]), None)
     assert method.admit(server, store, newcomers).tolist() == [[1.0, 2.0, 3.0]] * 3
     assert method.adapt() is None
-    assert method.adapt_newcomer() is None
+    assert method.adapt_newcomer(None, newcomers) is None
     assert method.diagnostics(server, store, np.arange(5)) == {}
 
 
@@ -122,4 +122,4 @@ def test_newcomers_adapt_like_the_others_unless_said_otherwise():
         def adapt(self):
             return "programme"
 
-    assert Tuned().adapt_newcomer() == "programme"
+    assert Tuned().adapt_newcomer(None, Newcomers(np.array([3]), None)) == "programme"

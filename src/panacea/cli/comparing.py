@@ -69,11 +69,11 @@ def print_table(summaries: list[dict[str, Any]]) -> None:
         title=f"{first['data']}: {first['metric']} ({unit}), {first['rounds']} rounds, {first['clients']} clients, "
         f"seeds {', '.join(map(str, seeds))}",
         caption="mean over clients and seeds at the round chosen on validation data; ± is over clients\n"
-        "* after training on the novel clients' own train split; without it they train on nothing",
+        "novel clients: * after training on their own train split, + by their links alone, otherwise nothing of them",
         title_justify="left",
         caption_justify="left",
     )
-    star = {summary["method"]: " *" if summary["novel_trained"] else "  " for summary in summaries}
+    star = {summary["method"]: _MARKS[summary["novel_uses"]] for summary in summaries}
     table.add_column("method")
     for column in ("mean ± clients", "± seeds", "last round", "worst decile", "novel clients", "rounds/s"):
         table.add_column(column, justify="right")
@@ -92,6 +92,9 @@ def print_table(summaries: list[dict[str, Any]]) -> None:
         )
     console = Console(width=None if Console().is_terminal else 120)
     console.print(table)
+
+
+_MARKS = {"nothing": "  ", "links": " +", "train split": " *"}
 
 
 def _shown(value: float | None, digits: int = 2) -> str:

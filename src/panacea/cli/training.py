@@ -18,6 +18,12 @@ from panacea.report.run_page import ReportWriter
 
 __all__ = ["build_experiment", "resume_one", "run_one", "train_or_read"]
 
+_NOVEL_USES = {
+    "nothing": ", without any training",
+    "links": ", without any training, from their links",
+    "train split": ", after training on their own train split",
+}
+
 
 def build_experiment(config: ExperimentConfig, quiet: bool) -> Experiment:
     """An experiment, with what there is to say about its network said in our own form."""
@@ -93,7 +99,7 @@ def summary_lines(summary: dict[str, Any]) -> list[str]:
     if summary["novel_clients"]:
         lines.append(
             f"{summary['novel_clients']} novel clients {shown(summary['novel_mean'])} ± {shown(summary['novel_std'])}"
-            + (", after training on their own train split" if summary["novel_trained"] else ", without any training")
+            + _NOVEL_USES[summary["novel_uses"]]
         )
     mib = 2**20
     speed = summary["rounds_per_second"]

@@ -9,7 +9,7 @@ client (a remote site, the sequential engine), ``(rows,)`` in the vectorised eng
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from panacea.core.store import ClientStore
     from panacea.core.types import ClientIds
 
-__all__ = ["Adaptation", "Method", "MethodParameters", "Model"]
+__all__ = ["Adaptation", "Method", "MethodParameters", "Model", "NewcomerData"]
+
+NewcomerData: TypeAlias = Literal["nothing", "links", "train split"]
 
 
 class MethodParameters(BaseModel):
@@ -47,10 +49,12 @@ class Adaptation:
     Attributes:
         method: its `start`, `step` and `finish` are run with ``download = Model(params)``; the upload is a `Model`.
         steps: local steps, None for the experiment's `local_steps`.
+        download: ``[rows, ...]`` what the programme starts from instead of ``Model(params)``.
     """
 
     method: Method
     steps: int | None = None
+    download: Tree = None
 
 
 class Method:
@@ -122,9 +126,21 @@ class Method:
         params: Parameters = server.params
         return params.expand(len(newcomers.ids), -1)
 
-    def adapt_newcomer(self) -> Adaptation | None:
+    def adapt_newcomer(self, server: Tree, newcomers: Newcomers) -> Adaptation | None:
         """Like `adapt`, for newcomers."""
         return self.adapt()
+
+    @property
+    def newcomer_uses(self) -> NewcomerData:
+        """What of a newcomer `admit` and `adapt_newcomer` use."""
+        return "nothing" if self.adapt() is None else "train split"
+
+    def alternatives(self) -> dict[str, Adaptation]:
+        """Further ways to use the trained state, by name: each is scored apart at the end, never mixed with `personal`.
+
+        A local programme is run on `personal` (on `admit` for newcomers) of every client.
+        """
+        return {}
 
     # --- diagnostics --------------------------------------------------------------------------------------------
 

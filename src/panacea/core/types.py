@@ -74,12 +74,14 @@ class Newcomers:
     """Clients that take no part in training, with what is known of them.
 
     Attributes:
-        ids: ``[rows]`` client numbers in the federation.
+        ids: ``[rows]`` their numbers in the graph.
         graph: the relation graph over all clients, newcomers included, or None.
+        features: ``[clients, d]`` side information on all clients, newcomers included, or None.
     """
 
     ids: ClientIds
     graph: ClientGraph | None
+    features: npt.NDArray[np.float32] | None = None
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,7 @@ class Setting:
         counts: ``[clients]`` train samples of every client.
         train_ids: clients that may take part.
         graph: the relation graph over all clients, or None.
+        features: ``[clients, d]`` side information on all clients, or None.
         streams: the experiment's random streams.
         lr: client learning rate.
         local_steps: K_c.
@@ -104,6 +107,7 @@ class Setting:
     counts: npt.NDArray[np.int64]
     train_ids: ClientIds
     graph: ClientGraph | None
+    features: npt.NDArray[np.float32] | None
     streams: Streams
     lr: float
     local_steps: int

@@ -38,10 +38,11 @@ def personal_models(
     server = state.server
     cohort = Cohort.of(ids, federation.counts("train"), state.round, engine.target.initial)
     if novel:
-        params = method.admit(server, state.clients, Newcomers(cohort.ids, federation.graph))
+        newcomers = Newcomers(cohort.ids, federation.graph, federation.features)
+        params = method.admit(server, state.clients, newcomers)
         known = state.statistics.average() if method.shares_statistics else engine.target.statistics
         statistics = known.expand(len(cohort), -1)
-        adaptation = method.adapt_newcomer()
+        adaptation = method.adapt_newcomer(server, newcomers)
     else:
         params = method.personal(server, state.clients, cohort)
         statistics = state.statistics.send(cohort)
@@ -54,8 +55,9 @@ def _adapted(
 ) -> tuple[Tensor, Tensor]:
     if adaptation is None:
         return params, statistics
+    download = Model(params) if adaptation.download is None else adaptation.download
     trained = engine.train(
-        adaptation.method, Model(params), None, statistics, cohort, steps=adaptation.steps, purpose="adapt"
+        adaptation.method, download, None, statistics, cohort, steps=adaptation.steps, purpose="adapt"
     )
     tuned: Model = trained.uploads
     return tuned.params, trained.statistics

@@ -151,6 +151,7 @@ class Experiment:
             counts=self.federation.counts("train"),
             train_ids=self.federation.train_ids,
             graph=self.federation.graph,
+            features=self.federation.features,
             streams=self.streams,
             lr=config.lr or 0.0,
             local_steps=int(np.max(self._local_steps())),

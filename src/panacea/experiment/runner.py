@@ -209,7 +209,7 @@ def _summary(experiment: Experiment) -> dict[str, Any]:
         "novel_mean": mean(selected.novel.metric),
         "novel_std": spread(selected.novel.metric),
         "final_novel_mean": mean(last.novel.metric),
-        "novel_trained": experiment.method.adapt_newcomer() is not None,
+        "novel_uses": experiment.method.newcomer_uses,
         "worst_decile": worst_decile(selected.test.metric, task.higher_is_better),
         "selected_round": numbers["selected_round"],
         "clients": len(experiment.federation.train_ids),

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pydantic import Field
 
 from panacea.core.local import Iterate, Local
-from panacea.core.method import Adaptation, Method, MethodParameters, Model
+from panacea.core.method import Adaptation, Method, MethodParameters, Model, NewcomerData
 from panacea.core.parameters import Parameters
 from panacea.core.records import record, unsent
 from panacea.core.store import ClientStore
-from panacea.core.types import Cohort
+from panacea.core.types import Cohort, Newcomers
 from panacea.methods.fedavg import FedAvg
 from panacea.methods.registry import method
 
@@ -79,6 +79,11 @@ class Separate(Method):
         own: Model = clients.take(cohort.ids, fresh=self.init_client(self.download(server, cohort)))
         return own.params
 
-    def adapt_newcomer(self) -> Adaptation:
+    def adapt_newcomer(self, server: Model, newcomers: Newcomers) -> Adaptation:
         """A newcomer trains alone from the common start."""
         return Adaptation(FedAvg(), self.parameters.newcomer_steps)
+
+    @property
+    def newcomer_uses(self) -> NewcomerData:
+        """Its own samples; there is nothing else."""
+        return "train split"
