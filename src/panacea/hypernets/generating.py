@@ -1,0 +1,207 @@
+"""What every method with a hypernetwork shares: its parameters, its server state, and the models it generates."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from panacea.core.aggregate import weighted_mean
+from panacea.core.local import Iterate, Local
+from panacea.core.method import Adaptation, Method, MethodParameters, Model
+from panacea.core.parameters import Layout, Parameters
+from panacea.core.records import Tree, record, unsent
+from panacea.core.store import ClientStore
+from panacea.core.types import Batch, ClientIds, Cohort, Setting
+from panacea.hypernets.descent import Optimiser, OptimiserKind
+from panacea.hypernets.heads import Head, HeadKind
+from panacea.hypernets.network import Hypernetwork
+from panacea.hypernets.scope import Scope
+
+__all__ = ["GeneratingMethod", "HypernetworkParameters", "HypernetworkState", "PartialModel"]
+
+
+class HypernetworkParameters(MethodParameters):
+    """Hyper-parameters of every method with a hypernetwork."""
+
+    hidden: int = Field(100, ge=1, description="width of the trunk (both papers: 100)")
+    heads: HeadKind = Field("full", description="full (one linear head per tensor), low_rank or chunked")
+    rank: int = Field(8, ge=1, description="rank of low_rank heads")
+    chunk: int = Field(1024, ge=1, description="parameters per chunk of chunked heads")
+    head_scale: float = Field(0.1, gt=0, description="size of the heads' weights before training; ours, for a sane start")
+    scope: str = Field("all", description="generated tensors: all, last (layer), or names joined by '+', e.g. fc+layer4")
+    rest: Literal["shared", "frozen"] = Field("shared", description="the other tensors: averaged as in FedAvg, or frozen")
+    optimiser: OptimiserKind = Field("momentum", description="the server's optimiser (pFedHN's code: momentum)")
+    momentum: float = Field(0.9, ge=0, lt=1, description="of optimiser=momentum (pFedHN's code: 0.9)")
+    weight_decay: float = Field(0.0, ge=0, description="of the server's optimiser")
+    clip: float = Field(50.0, ge=0, description="largest norm of the server's gradient, 0 = off (pFedHN's code: 50)")
+
+
+@record
+class HypernetworkState:
+    """The server's state.
+
+    Attributes:
+        table: ``[nodes, d0]`` embeddings of the clients that train.
+        weights: ``[Q]`` all weights of the hypernetwork.
+        moments: the optimiser's memory.
+        rest: ``[P - P_g]`` what is not generated, or None.
+        rate: ``[]`` factor of the server's learning rate, below 1 after a diverged round.
+        terms: ``[4]`` of the last round: fit before and after the server's steps, L_d, newcomers' view.
+        undone: ``[]`` rounds that diverged and were undone.
+    """
+
+    table: Tensor
+    weights: Tensor
+    moments: tuple[Tensor, ...]
+    rest: Tensor | None
+    rate: Tensor
+    terms: Tensor
+    undone: Tensor
+
+
+@record
+class PartialModel:
+    """A generated part that travels, and a frozen rest that every party has."""
+
+    params: Parameters
+    rest: Parameters = unsent()
+
+
+class GeneratingMethod(Method):
+    """Base of hypernetwork methods: `prepare` says what the network looks like, `encode` what its trunk is given."""
+
+    parameter_model: ClassVar[type[MethodParameters]] = HypernetworkParameters
+    parameters: HypernetworkParameters
+    network: Hypernetwork
+    layout: Layout
+    scope: Scope
+    setting: Setting
+    nodes: ClientIds
+
+    @abstractmethod
+    def prepare(self, setting: Setting) -> tuple[Hypernetwork, np.ndarray[tuple[int, ...], np.dtype[np.float64]]]:
+        """The hypernetwork's shape and the embeddings ``[nodes, d0]`` it starts from; may keep what depends on them."""
+
+    @abstractmethod
+    def encode(self, server: HypernetworkState, rows: ClientIds) -> Tensor:
+        """``[rows, d]``: what the trunk is given for these nodes."""
+
+    # --- server -------------------------------------------------------------------------------------------------
+
+    def init_server(self, setting: Setting) -> HypernetworkState:
+        """Fresh embeddings and weights; the heads' bias is the initial model."""
+        self.setting = setting
+        self.scope = Scope.of(setting.layout, self.generated_scope)
+        self.network, rows = self.prepare(setting)
+        start, rest = self.scope.split(setting.initial)
+        self.layout, weights = self.network.init(start, setting.streams.torch("hypernetwork"))
+        table = torch.as_tensor(rows, dtype=weights.dtype, device=weights.device)
+        one = weights.new_ones(())
+        moments = self.optimiser.start(self.variables(table, weights))
+        return HypernetworkState(table, weights, moments, rest, one, weights.new_zeros(4), one * 0)
+
+    @property
+    def generated_scope(self) -> str:
+        """The tensors that are generated, in the form of the key `scope`."""
+        return self.parameters.scope
+
+    @property
+    def optimiser(self) -> Optimiser:
+        """The server's optimiser."""
+        p = self.parameters
+        return Optimiser(p.optimiser, p.momentum, p.weight_decay, p.clip)
+
+    @property
+    def trains_table(self) -> bool:
+        """Whether embeddings are trained."""
+        return True
+
+    def variables(self, table: Tensor, weights: Tensor) -> list[Tensor]:
+        """What the server's optimiser moves."""
+        return [table, weights] if self.trains_table else [weights]
+
+    def head(self, features: int) -> Head:
+        """The head of the generated part."""
+        p = self.parameters
+        return Head(p.heads, features, self.scope.generated_size, p.rank, p.chunk, p.head_scale)
+
+    def rows_of(self, ids: ClientIds) -> ClientIds:
+        """Rows of the table that belong to these clients."""
+        return np.searchsorted(self.nodes, ids).astype(np.int64)
+
+    def generate(self, server: HypernetworkState, z: Tensor) -> Tensor:
+        """``[rows, d] -> [rows, P_g]`` without gradients."""
+        with torch.no_grad():
+            return self.network.models(self.layout.unflatten(server.weights), z)
+
+    def generated(self, server: HypernetworkState, ids: ClientIds) -> Tensor:
+        """``[rows, P_g]``: the generated part of these training clients' models."""
+        return self.generate(server, self.encode(server, self.rows_of(ids)))
+
+    @property
+    def _frozen_rest(self) -> bool:
+        return self.scope.generated is not None and self.parameters.rest == "frozen"
+
+    def download(self, server: HypernetworkState, cohort: Cohort) -> Tree:
+        """``theta_t = GH(h_t, A; psi)``, and with it what is shared by all."""
+        generated = self.generated(server, cohort.ids)
+        if self._frozen_rest and server.rest is not None:
+            return PartialModel(generated, server.rest.expand(len(cohort), -1))
+        return Model(self.scope.join(generated, server.rest))
+
+    def uploaded(self, uploads: Tree, cohort: Cohort) -> tuple[Tensor, Tensor]:
+        """``[rows, P_g]`` generated parts after local training, and ``[rows, 1]`` their weights in the server's loss.
+
+        A client that came back with a non-finite model has no weight: there is nothing to learn from it.
+        """
+        targets = uploads.params if self._frozen_rest else self.scope.split(uploads.params)[0]
+        finite = torch.isfinite(targets).all(dim=-1, keepdim=True)
+        weights = cohort.weights("uniform") * finite
+        return torch.where(finite, targets, torch.zeros_like(targets)), weights / weights.sum().clamp_min(1e-30)
+
+    def averaged_rest(self, server: HypernetworkState, uploads: Tree, cohort: Cohort) -> Tensor | None:
+        """The part that is not generated: FedAvg's mean, or as it was."""
+        if server.rest is None or self._frozen_rest:
+            return server.rest
+        rest = self.scope.split(uploads.params)[1]
+        assert rest is not None
+        return weighted_mean(rest, cohort.weights())
+
+    # --- client -------------------------------------------------------------------------------------------------
+
+    def start(self, download: Tree, client: Tree, local: Local) -> Tree:
+        """The model as it was generated."""
+        if isinstance(download, PartialModel):
+            return local.sgd.start(self.scope.join(download.params, download.rest))
+        return super().start(download, client, local)
+
+    def step(self, carry: Tree, download: Tree, client: Tree, batches: tuple[Batch, ...], local: Local) -> Tree:
+        """Plain SGD; a frozen rest has no gradient."""
+        if not isinstance(download, PartialModel):
+            return super().step(carry, download, client, batches, local)
+        moved, fixed = self.scope.split(local.grad(carry.params, batches[0]))
+        assert fixed is not None
+        stepped = local.sgd(carry, self.scope.join(moved, torch.zeros_like(fixed)))
+        kept = self.scope.join(self.scope.split(stepped.params)[0], download.rest)  # weight decay does not reach it
+        return Iterate(kept, stepped.velocity)
+
+    def finish(self, carry: Tree, download: Tree, client: Tree, steps: int | Tensor) -> tuple[Tree, Tree]:
+        """The trained model; of a frozen rest nothing travels."""
+        if isinstance(download, PartialModel):
+            return PartialModel(self.scope.split(carry.params)[0], download.rest), client
+        return super().finish(carry, download, client, steps)
+
+    # --- evaluation ---------------------------------------------------------------------------------------------
+
+    def personal(self, server: HypernetworkState, clients: ClientStore, cohort: Cohort) -> Parameters:
+        """``gen``: the generated model, before any local step."""
+        return self.scope.join(self.generated(server, cohort.ids), server.rest)
+
+    def alternatives(self) -> dict[str, Adaptation]:
+        """``gen+local``: the generated model followed by one visit's local steps."""
+        return {"local": Adaptation(Method())}

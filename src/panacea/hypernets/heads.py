@@ -1,0 +1,86 @@
+r"""Heads: from a client's features ``F [rows, f]`` to the generated parameters ``[rows, P]``.
+
+    full      theta = W F + b                      one linear head per tensor of the target network, stored as one matrix
+    low_rank  theta = V (U F) + b                  rank r: P r + r f weights instead of P f
+    chunked   theta_j = B relu(A F + C c_j + d) + b_j   one small network makes every chunk j, told which by a learnt c_j
+
+b is one ordinary initialisation of the target network (or pre-trained weights) and the weights in front of it are
+small, so that round 0 sends every client a sane model. A default Linear initialisation would give every tensor of the
+target network the scale of the hypernetwork's layers instead of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from panacea.hypernets.encoders import linear_init
+
+__all__ = ["Head", "HeadKind"]
+
+HeadKind: TypeAlias = Literal["full", "low_rank", "chunked"]
+CODE = 16  # width of a chunk's learnt code
+
+
+@dataclass(frozen=True)
+class Head:
+    """The shape of a head; its weights are passed in.
+
+    Attributes:
+        kind: see the module.
+        features: f.
+        size: P, generated parameters.
+        rank: r of a low-rank head.
+        chunk: parameters per chunk of a chunked head.
+        scale: typical size of what is added to b before any training.
+    """
+
+    kind: HeadKind
+    features: int
+    size: int
+    rank: int = 8
+    chunk: int = 1024
+    scale: float = 0.1
+
+    @property
+    def chunks(self) -> int:
+        """Number of chunks."""
+        return math.ceil(self.size / self.chunk)
+
+    def init(self, start: Tensor, generator: torch.Generator) -> dict[str, Tensor]:
+        """Fresh weights by name; `start` ``[P]`` becomes the bias."""
+
+        def normal(rows: int, columns: int, scale: float) -> Tensor:
+            drawn = torch.randn(rows, columns, generator=generator, dtype=torch.float32)
+            return drawn.mul_(scale / math.sqrt(columns))
+
+        parts = {"head.bias": start}
+        if self.kind == "full":
+            parts["head.weight"] = normal(self.size, self.features, self.scale)
+        elif self.kind == "low_rank":
+            parts["head.inner"] = normal(self.rank, self.features, 1.0)
+            parts["head.outer"] = normal(self.size, self.rank, self.scale)
+        else:
+            inner = linear_init(self.features, self.features + CODE, generator)
+            parts["head.inner"], parts["head.offset"] = inner[:, :-1], inner[:, -1]
+            parts["head.codes"] = normal(self.chunks, CODE, math.sqrt(CODE))
+            parts["head.outer"] = normal(self.chunk, self.features, self.scale)
+        return parts
+
+    def __call__(self, parts: Mapping[str, Tensor], features: Tensor) -> Tensor:
+        """``[rows, f] -> [rows, P]``."""
+        bias = parts["head.bias"]
+        if self.kind == "full":
+            return F.linear(features, parts["head.weight"], bias)
+        if self.kind == "low_rank":
+            return F.linear(features @ parts["head.inner"].T, parts["head.outer"], bias)
+        own, code = parts["head.inner"].split([self.features, CODE], dim=1)
+        hidden = (features @ own.T).unsqueeze(1) + parts["head.codes"] @ code.T + parts["head.offset"]
+        chunks = torch.relu(hidden) @ parts["head.outer"].T  # [rows, chunks, chunk]
+        return chunks.flatten(1)[:, : self.size] + bias

@@ -1,0 +1,169 @@
+"""How embeddings travel along the relation graph: whole, as a dense or sparse product, or only around some clients.
+
+A `Block` carries one layer's messages from ``n_in`` rows to ``n_out`` rows, and its first ``n_out`` inputs are the
+outputs' own rows. For a small graph one block over all clients serves every layer. Around a few clients of a large
+graph, the blocks of L layers shrink towards them (their L-hop neighbourhood), with coefficients from the degrees of the
+whole graph: the result for those clients is the same, the cost is that of the neighbourhood.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from panacea.graphs import ClientGraph
+
+__all__ = ["Block", "Mixing", "Propagation"]
+
+Mixing: TypeAlias = Literal["mean", "symmetric", "neighbours", "sum", "loops"]
+"""Coefficients of the arc j -> i (w its weight, d_i the sum of weights into i):
+
+mean:        w / (1 + d_i), and 1 / (1 + d_i) for i itself: the mean over neighbours and self
+symmetric:   w / sqrt((1 + d_i)(1 + d_j)), self included: GCN
+neighbours:  w / d_i, without self: GraphSAGE, and the embedding a newcomer is given
+sum:         w, without self: gated message passing
+loops:       w, and 1 for i itself: the arcs attention chooses among
+"""
+
+Ids = npt.NDArray[np.int64]
+_DENSE_ENTRIES = 1 << 20  # a matrix of at most this many entries is multiplied as it is
+
+
+class _SparseProduct(torch.autograd.Function):
+    """``M @ h`` for a constant CSR matrix; the transpose is at hand, so the backward pass is a product as well."""
+
+    @staticmethod
+    def forward(ctx: Any, matrix: Tensor, transposed: Tensor, h: Tensor) -> Tensor:
+        ctx.transposed = transposed
+        return matrix @ h
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return None, None, ctx.transposed @ gradients[0]
+
+
+@dataclass(frozen=True)
+class Block:
+    """Messages of one layer.
+
+    Attributes:
+        n_in: rows that speak.
+        n_out: rows that listen: the first n_out of those that speak.
+        sources: ``[arcs]`` who speaks.
+        targets: ``[arcs]`` who listens, ascending.
+        coefficients: ``[arcs, 1]``.
+        matrix: ``[n_out, n_in]`` dense or CSR.
+        transposed: its transpose where it is CSR, else None.
+    """
+
+    n_in: int
+    n_out: int
+    sources: Tensor
+    targets: Tensor
+    coefficients: Tensor
+    matrix: Tensor
+    transposed: Tensor | None
+
+    def mix(self, h: Tensor) -> Tensor:
+        """``M h``: ``[n_in, d] -> [n_out, d]``."""
+        if self.transposed is None:
+            return self.matrix @ h
+        mixed: Tensor = _SparseProduct.apply(self.matrix, self.transposed, h)
+        return mixed
+
+
+class Propagation:
+    """The arcs of a graph with the coefficients of one kind of layer."""
+
+    def __init__(self, graph: ClientGraph, mixing: Mixing, like: Tensor, dense: bool | None = None) -> None:
+        """Prepare the arcs.
+
+        Args:
+            graph: over the nodes 0 .. n-1.
+            mixing: which coefficients.
+            like: gives dtype and device.
+            dense: whether matrices are dense; by default where they are small.
+        """
+        self.n, self.mixing, self.like, self.dense = graph.n, mixing, like, dense
+        sources, targets, weights = graph.arcs()
+        strength = np.bincount(targets, weights, minlength=graph.n)
+        nodes = np.arange(graph.n)
+        if mixing in ("mean", "symmetric", "loops"):
+            sources, targets = np.concatenate([sources, nodes]), np.concatenate([targets, nodes])
+            weights = np.concatenate([weights.astype(np.float64), np.ones(graph.n)])
+            order = np.lexsort((sources, targets))
+            sources, targets, weights = sources[order], targets[order], weights[order]
+        self.sources, self.targets = sources, targets
+        self.coefficients = _coefficients(mixing, sources, targets, weights, strength)
+        self.starts = np.searchsorted(targets, np.arange(graph.n + 1))
+        self._place = np.full(graph.n, -1, np.int64)
+        self._whole: Block | None = None
+
+    def whole(self) -> Block:
+        """All nodes to all nodes; made once."""
+        if self._whole is None:
+            self._whole = self._block(self.n, self.n, self.sources, self.targets, self.coefficients)
+        return self._whole
+
+    def around(self, nodes: Ids, layers: int) -> tuple[Ids, list[Block]]:
+        """The blocks that carry everything these (distinct) nodes hear within some layers.
+
+        Returns:
+            The nodes whose inputs are needed, `nodes` first, and one block per layer, in the order they are applied.
+        """
+        reached, blocks = np.asarray(nodes, np.int64), []
+        place = self._place
+        for _ in range(layers):
+            place[reached] = np.arange(len(reached))
+            counts = self.starts[reached + 1] - self.starts[reached]
+            ends = np.cumsum(counts)
+            arcs = np.arange(ends[-1] if len(ends) else 0) + np.repeat(self.starts[reached] - (ends - counts), counts)
+            speakers = self.sources[arcs]
+            fresh = np.unique(speakers[place[speakers] < 0])
+            place[fresh] = len(reached) + np.arange(len(fresh))
+            targets = np.repeat(np.arange(len(reached)), counts)
+            inputs = np.concatenate([reached, fresh])
+            blocks.append(
+                self._block(len(inputs), len(reached), place[speakers], targets, self.coefficients[arcs])
+            )
+            place[inputs] = -1
+            reached = inputs
+        return reached, blocks[::-1]
+
+    def _block(self, n_in: int, n_out: int, sources: Ids, targets: Ids, coefficients: Any) -> Block:
+        like = self.like
+        index = torch.from_numpy(np.stack([targets, sources]).astype(np.int64)).to(like.device)
+        values = torch.as_tensor(coefficients, dtype=like.dtype, device=like.device)
+        shape = (n_out, n_in)
+        transposed = None
+        if self.dense if self.dense is not None else n_in * n_out <= _DENSE_ENTRIES:
+            matrix = torch.zeros(shape, dtype=like.dtype, device=like.device)
+            matrix[index[0], index[1]] = values
+        else:
+            matrix = _csr(index, values, shape)
+            transposed = _csr(index.flip(0), values, (n_in, n_out))
+        return Block(n_in, n_out, index[1], index[0], values.unsqueeze(-1), matrix, transposed)
+
+
+def _csr(index: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # CSR support is "in beta state"; ours is tested against dense
+        return torch.sparse_coo_tensor(index, values, shape).coalesce().to_sparse_csr()
+
+
+def _coefficients(
+    mixing: Mixing, sources: Ids, targets: Ids, weights: npt.NDArray[Any], strength: npt.NDArray[np.float64]
+) -> npt.NDArray[np.float64]:
+    if mixing == "mean":
+        return np.asarray(weights / (1 + strength[targets]))
+    if mixing == "symmetric":
+        return np.asarray(weights / np.sqrt((1 + strength[targets]) * (1 + strength[sources])))
+    if mixing == "neighbours":
+        return np.asarray(weights / strength[targets])
+    return np.asarray(weights, np.float64)
