@@ -25,6 +25,7 @@ LAYERS = [
     "data",
     "models",
     "engines",
+    "hypernets",
     "methods",
     "evaluation",
     "experiment",

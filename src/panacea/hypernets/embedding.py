@@ -1,15 +1,15 @@
 r"""The initial embeddings h0 of clients: what the encoder is given, and what a newcomer gets for it.
 
-    h0            a client that trains                                  a newcomer                         spec
-    learned       a row N(0, I), trained with the hypernetwork          novel_h0 (default neighbours)      E1, E2
-    fixed         a row N(0, I), never trained                          novel_h0 (default random)          E3
-    laplacian     eigenvectors of the graph's normalised Laplacian      novel_h0 (default neighbours)      E4
-    random_walk   probability to be back home after 1, 2, ... steps     its own, from the full graph       E4
-    features      side information of the data set, standardised        its own                            E5
+h0            a client that trains                                  a newcomer                         spec
+learned       a row N(0, I), trained with the hypernetwork          novel_h0 (default neighbours)      E1, E2
+fixed         a row N(0, I), never trained                          novel_h0 (default random)          E3
+laplacian     eigenvectors of the graph's normalised Laplacian      novel_h0 (default neighbours)      E4
+random_walk   probability to be back home after 1, 2, ... steps     its own, from the full graph       E4
+features      side information of the data set, standardised        its own                            E5
 
-    novel_h0 = neighbours: the weighted mean of its training neighbours' rows (E2), the mean of all without any
-               mean:       the mean of all rows
-               random:     a fresh row N(0, I) (E1)
+novel_h0 = neighbours: the weighted mean of its training neighbours' rows (E2), the mean of all without any
+mean:       the mean of all rows
+random:     a fresh row N(0, I) (E1)
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from panacea.core.random import Streams
+from panacea.core.random import Streams, uniform
 from panacea.errors import RequestError
 from panacea.graphs import ClientGraph
 
@@ -40,7 +40,7 @@ Ids = npt.NDArray[np.int64]
 def initial_rows(
     h0: H0, ids: Ids, graph: ClientGraph | None, features: npt.NDArray[np.float32] | None, width: int, streams: Streams
 ) -> Floats:
-    """``[rows, width]`` rows of the clients `ids` (nodes 0 .. rows-1 of `graph`); the width of E4 and E5 is their own."""
+    """``[rows, width]``: h0 of the clients `ids`, nodes 0 .. rows-1 of `graph`; E4 and E5 have a width of their own."""
     if h0 in ("learned", "fixed"):
         return _random_rows(ids, width, streams)
     if h0 == "features":
@@ -66,11 +66,13 @@ def newcomer_rows(
     features: npt.NDArray[np.float32] | None,
     streams: Streams,
 ) -> Tensor:
-    """``[newcomers, width]``: h0 of clients that have no row in `table`, whose rows are those of the clients `known`."""
+    """``[newcomers, width]``: h0 of clients without a row in `table`, whose rows are those of the clients `known`."""
     if h0 in OWN:
         source = features if h0 == "features" else None if graph is None else _returns(graph, table.shape[1])
         if source is None:
-            raise RequestError(f"method.h0={h0}: a newcomer needs {'features' if h0 == 'features' else 'links'} of its own")
+            raise RequestError(
+                f"method.h0={h0}: a newcomer needs {'features' if h0 == 'features' else 'links'} of its own"
+            )
         if len(source) <= int(newcomers.max()) or not np.isfinite(source[newcomers]).all():
             raise RequestError("method.h0=features: a newcomer needs features of its own")
         rows = _standardised(source[newcomers].astype(np.float64), source[known].astype(np.float64))
@@ -103,8 +105,6 @@ def _neighbour_means(table: Tensor, known: Ids, newcomers: Ids, graph: ClientGra
 
 def _random_rows(ids: Ids, width: int, streams: Streams) -> Floats:
     """N(0, I) rows keyed by client, so that a client's row does not depend on who else there is."""
-    from panacea.core.random import uniform  # noqa: PLC0415
-
     drawn = uniform(streams.keys("client embedding", 0, ids), 2 * ((width + 1) // 2))
     radius, turn = np.sqrt(-2 * np.log1p(-drawn[:, ::2])), 2 * np.pi * drawn[:, 1::2]
     return np.concatenate([radius * np.cos(turn), radius * np.sin(turn)], axis=1)[:, :width]
@@ -118,7 +118,8 @@ def _laplacian(graph: ClientGraph, count: int) -> Floats:
     _, vectors = np.linalg.eigh(np.eye(graph.n) - scale[:, None] * adjacency * scale)
     chosen = vectors[:, 1 : count + 1]
     largest = np.abs(chosen).argmax(axis=0)
-    return chosen * np.sign(chosen[largest, np.arange(chosen.shape[1])])  # a sign for certain
+    signs = np.sign(chosen[largest, np.arange(chosen.shape[1])])  # a sign for certain
+    return np.asarray(chosen * signs)
 
 
 def _returns(graph: ClientGraph, count: int) -> Floats:
@@ -136,4 +137,4 @@ def _returns(graph: ClientGraph, count: int) -> Floats:
 
 def _standardised(rows: Floats, reference: Floats) -> Floats:
     spread = reference.std(axis=0)
-    return (rows - reference.mean(axis=0)) / np.where(spread > 1e-9, spread, 1.0)
+    return np.asarray((rows - reference.mean(axis=0)) / np.where(spread > 1e-9, spread, 1.0))

@@ -6,7 +6,7 @@ Layer l maps ``h`` to (N(i) the neighbours of i, w their weights):
     gcn    W sum_{j in N(i) + i} w_ij h_j / sqrt(d_i d_j) + b         Kipf and Welling 2017
     sage   W_1 (sum_j w_ij h_j / sum_j w_ij) + b + W_2 h_i            Hamilton et al. 2017
     gat    sum_{j in N(i) + i} a_ij W h_j + b                         Velickovic et al. 2018, one head
-    gated  GRU(sum_j w_ij W_l h_j, h_i)                               Li et al. 2016, as in the first graph hypernetworks
+    gated  GRU(sum_j w_ij W_l h_j, h_i)                               Li et al. 2016, as in the first GHN
 
 with ReLU between layers (none after the last, none for gated, whose GRU is its nonlinearity). Each equals the layer of
 torch_geometric of that name (tests/hypernets/test_encoders.py). Three options beside the papers:
@@ -27,7 +27,7 @@ from typing import Literal, TypeAlias
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
+from torch.nn import functional
 
 from panacea.hypernets.propagation import Block, Mixing
 
@@ -97,14 +97,14 @@ class Encoder:
     def __call__(self, parts: Parts, h: Tensor, blocks: Sequence[Block]) -> Tensor:
         """``[n_in of the first block, inputs] -> [n_out of the last block, outputs]``."""
         if self.kind == "gated" and self.layers and h.shape[-1] < self.width:
-            h = F.pad(h, (0, self.width - h.shape[-1]))
+            h = functional.pad(h, (0, self.width - h.shape[-1]))
         for layer, block in enumerate(blocks):
-            given = F.layer_norm(h, h.shape[-1:]) if self.norm else h
+            given = functional.layer_norm(h, h.shape[-1:]) if self.norm else h
             new = self._layer(parts, layer, given, block)
             if layer < self.layers - 1 and self.kind != "gated":
                 new = torch.relu(new)
             h = h[: block.n_out] + new if self.residual and h.shape[-1] == new.shape[-1] else new
-        return F.layer_norm(h, h.shape[-1:]) if self.norm and self.layers else h
+        return functional.layer_norm(h, h.shape[-1:]) if self.norm and self.layers else h
 
     def _layer(self, parts: Parts, layer: int, h: Tensor, block: Block) -> Tensor:
         weight = parts[f"encoder.{layer}.weight"]
@@ -121,14 +121,14 @@ class Encoder:
         bias = parts[f"encoder.{layer}.bias"]
         if self.kind == "gat":
             return _attend(h @ weight.T, parts[f"encoder.{layer}.attention"], block) + bias
-        new = F.linear(block.mix(h), weight, bias)
+        new = functional.linear(block.mix(h), weight, bias)
         return new + h[: block.n_out] @ parts[f"encoder.{layer}.own"].T if self.kind == "sage" else new
 
 
 def _attend(h: Tensor, attention: Tensor, block: Block) -> Tensor:
     """GAT's weighted sum: softmax over each listener's arcs of leaky_relu(a_1 . h_j + a_2 . h_i)."""
     scores = h @ attention.T  # [n_in, 2]
-    raw = F.leaky_relu(scores[block.sources, 0] + scores[block.targets, 1], 0.2)
+    raw = functional.leaky_relu(scores[block.sources, 0] + scores[block.targets, 1], 0.2)
     top = raw.detach().new_full((block.n_out,), -torch.inf).scatter_reduce(0, block.targets, raw.detach(), "amax")
     share = torch.exp(raw - top[block.targets])
     total = share.new_zeros(block.n_out).index_add(0, block.targets, share)

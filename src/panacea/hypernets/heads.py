@@ -1,8 +1,8 @@
 r"""Heads: from a client's features ``F [rows, f]`` to the generated parameters ``[rows, P]``.
 
-    full      theta = W F + b                      one linear head per tensor of the target network, stored as one matrix
-    low_rank  theta = V (U F) + b                  rank r: P r + r f weights instead of P f
-    chunked   theta_j = B relu(A F + C c_j + d) + b_j   one small network makes every chunk j, told which by a learnt c_j
+    full      theta = W F + b                           one linear head per tensor of the network, stored as one matrix
+    low_rank  theta = V (U F) + b                       rank r: P r + r f weights instead of P f
+    chunked   theta_j = B relu(A F + C c_j + d) + b_j   one small network makes every chunk j; a learnt c_j says which
 
 b is one ordinary initialisation of the target network (or pre-trained weights) and the weights in front of it are
 small, so that round 0 sends every client a sane model. A default Linear initialisation would give every tensor of the
@@ -18,7 +18,7 @@ from typing import Literal, TypeAlias
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
+from torch.nn import functional
 
 from panacea.hypernets.encoders import linear_init
 
@@ -77,9 +77,9 @@ class Head:
         """``[rows, f] -> [rows, P]``."""
         bias = parts["head.bias"]
         if self.kind == "full":
-            return F.linear(features, parts["head.weight"], bias)
+            return functional.linear(features, parts["head.weight"], bias)
         if self.kind == "low_rank":
-            return F.linear(features @ parts["head.inner"].T, parts["head.outer"], bias)
+            return functional.linear(features @ parts["head.inner"].T, parts["head.outer"], bias)
         own, code = parts["head.inner"].split([self.features, CODE], dim=1)
         hidden = (features @ own.T).unsqueeze(1) + parts["head.codes"] @ code.T + parts["head.offset"]
         chunks = torch.relu(hidden) @ parts["head.outer"].T  # [rows, chunks, chunk]

@@ -12,13 +12,14 @@ the literal mean would hear almost nothing but non-links; GRDA averages the two 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
-from torch.nn import functional as F
+from torch.nn import functional
 
 from panacea.hypernets.encoders import linear_init
 
@@ -37,9 +38,9 @@ def link_init(width: int, hidden: int, generator: torch.Generator) -> dict[str, 
 def link_logits(parts: Mapping[str, Tensor], z: Tensor) -> Tensor:
     """``[k, d] -> [k, k]`` logits of every pair; without a transform among the parts, of z itself."""
     if "links.0.weight" in parts:
-        hidden = torch.relu(F.linear(z, parts["links.0.weight"], parts["links.0.bias"]))
-        z = F.linear(hidden, parts["links.1.weight"], parts["links.1.bias"])
-    return z @ z.T / z.shape[-1] ** 0.5
+        hidden = torch.relu(functional.linear(z, parts["links.0.weight"], parts["links.0.bias"]))
+        z = functional.linear(hidden, parts["links.1.weight"], parts["links.1.bias"])
+    return (z @ z.T) * (1 / math.sqrt(z.shape[-1]))
 
 
 def linked_pairs(
@@ -69,8 +70,8 @@ def pair_weights(linked: Tensor, balanced: bool) -> tuple[Tensor, Tensor]:
 
 
 def link_loss(logits: Tensor, every: Tensor, yes: Tensor) -> Tensor:
-    """L_d of a square of pairs with the weights of `pair_weights`: -log p = softplus(x) - x, -log(1 - p) = softplus(x)."""
-    return (F.softplus(logits) * every - logits * yes).sum()
+    """L_d of a square of pairs, weighted: -log p = softplus(x) - x and -log(1 - p) = softplus(x)."""
+    return (functional.softplus(logits) * every - logits * yes).sum()
 
 
 def link_auc(logits: Tensor, linked: Tensor) -> float:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
+from torch.nn import functional
 
 from panacea.core.parameters import Layout
 from panacea.hypernets.encoders import Encoder, linear_init
@@ -63,7 +63,7 @@ class Hypernetwork:
     def models(self, parts: Mapping[str, Tensor], z: Tensor) -> Tensor:
         """``[rows, d] -> [rows, P_g]``."""
         for layer in range(len(self.trunk)):
-            z = F.linear(z, parts[f"trunk.{layer}.weight"], parts[f"trunk.{layer}.bias"])
+            z = functional.linear(z, parts[f"trunk.{layer}.weight"], parts[f"trunk.{layer}.bias"])
             if self.last_relu or layer < len(self.trunk) - 1:
                 z = torch.relu(z)
         return self.head(parts, z)

@@ -74,7 +74,7 @@ class Block:
         """``M h``: ``[n_in, d] -> [n_out, d]``."""
         if self.transposed is None:
             return self.matrix @ h
-        mixed: Tensor = _SparseProduct.apply(self.matrix, self.transposed, h)
+        mixed: Tensor = _SparseProduct.apply(self.matrix, self.transposed, h)  # type: ignore[no-untyped-call]
         return mixed
 
 
@@ -92,7 +92,7 @@ class Propagation:
         """
         self.n, self.mixing, self.like, self.dense = graph.n, mixing, like, dense
         sources, targets, weights = graph.arcs()
-        strength = np.bincount(targets, weights, minlength=graph.n)
+        strength = np.bincount(targets, weights, minlength=graph.n).astype(np.float64)
         nodes = np.arange(graph.n)
         if mixing in ("mean", "symmetric", "loops"):
             sources, targets = np.concatenate([sources, nodes]), np.concatenate([targets, nodes])
@@ -129,9 +129,7 @@ class Propagation:
             place[fresh] = len(reached) + np.arange(len(fresh))
             targets = np.repeat(np.arange(len(reached)), counts)
             inputs = np.concatenate([reached, fresh])
-            blocks.append(
-                self._block(len(inputs), len(reached), place[speakers], targets, self.coefficients[arcs])
-            )
+            blocks.append(self._block(len(inputs), len(reached), place[speakers], targets, self.coefficients[arcs]))
             place[inputs] = -1
             reached = inputs
         return reached, blocks[::-1]

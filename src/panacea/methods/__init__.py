@@ -4,6 +4,7 @@ from panacea.core.local import Iterate, Local, Sgd
 from panacea.core.method import Adaptation, Method, MethodParameters, Model
 from panacea.methods.fedavg import FedAvg, FedAvgFt
 from panacea.methods.fedprox import FedProx, FedProxFt
+from panacea.methods.panacea import Panacea, PanaceaGn, PanaceaMlp
 from panacea.methods.registry import find_method, make_method, method, method_names
 from panacea.methods.separate import Separate
 
@@ -18,6 +19,9 @@ __all__ = [
     "Method",
     "MethodParameters",
     "Model",
+    "Panacea",
+    "PanaceaGn",
+    "PanaceaMlp",
     "Separate",
     "Sgd",
     "find_method",
