@@ -134,8 +134,8 @@ def test_taking_clients_renumbers_them_in_the_order_given():
 def test_a_saved_graph_holds_everything(tmp_path: Path):
     graph().save(tmp_path / "graph.npz")
     with np.load(tmp_path / "graph.npz", allow_pickle=False) as stored:
-        assert sorted(stored) == ["edges", "n", "weights"]
-        again = ClientGraph(int(stored["n"]), stored["edges"], stored["weights"])
+        assert sorted(stored) == ["directed", "edges", "n", "weights"]
+        again = ClientGraph(int(stored["n"]), stored["edges"], stored["weights"], bool(stored["directed"]))
     assert again.n == 6
     assert (again.dense() == graph().dense()).all()
     assert again.edges.dtype == np.int64
