@@ -22,7 +22,7 @@ from panacea.hypernets.heads import Head, HeadKind
 from panacea.hypernets.network import Hypernetwork
 from panacea.hypernets.scope import Scope
 
-__all__ = ["GeneratingMethod", "HypernetworkParameters", "HypernetworkState", "PartialModel"]
+__all__ = ["GeneratingMethod", "HypernetworkParameters", "HypernetworkState", "PartialModel", "ScopedParameters"]
 
 
 class HypernetworkParameters(MethodParameters):
@@ -33,12 +33,17 @@ class HypernetworkParameters(MethodParameters):
     rank: int = Field(8, ge=1, description="rank of low_rank heads")
     chunk: int = Field(1024, ge=1, description="parameters per chunk of chunked heads")
     head_scale: float = Field(0.1, gt=0, description="size of the heads' weights at the start; ours, for a sane start")
-    scope: str = Field("all", description="generated tensors: all, last (layer), or names, e.g. fc+layer4")
-    rest: Literal["shared", "frozen"] = Field("shared", description="other tensors: averaged as in FedAvg, or frozen")
     optimiser: OptimiserKind = Field("momentum", description="the server's optimiser (pFedHN's code: momentum)")
     momentum: float = Field(0.9, ge=0, lt=1, description="of optimiser=momentum (pFedHN's code: 0.9)")
     weight_decay: float = Field(0.0, ge=0, description="of the server's optimiser")
     clip: float = Field(50.0, ge=0, description="largest norm of the server's gradient, 0 = off (pFedHN's code: 50)")
+
+
+class ScopedParameters(HypernetworkParameters):
+    """Hyper-parameters of methods that may generate a part of the network only."""
+
+    scope: str = Field("all", description="generated tensors: all, last (layer), or names, e.g. fc+layer4")
+    rest: Literal["shared", "frozen"] = Field("shared", description="other tensors: averaged as in FedAvg, or frozen")
 
 
 @record
@@ -108,7 +113,7 @@ class GeneratingMethod(Method):
     @property
     def generated_scope(self) -> str:
         """The tensors that are generated, in the form of the key `scope`."""
-        return self.parameters.scope
+        return self.parameters.scope if isinstance(self.parameters, ScopedParameters) else "all"
 
     @property
     def optimiser(self) -> Optimiser:
@@ -145,7 +150,8 @@ class GeneratingMethod(Method):
 
     @property
     def _frozen_rest(self) -> bool:
-        return self.scope.generated is not None and self.parameters.rest == "frozen"
+        p = self.parameters
+        return isinstance(p, ScopedParameters) and p.rest == "frozen" and self.scope.generated is not None
 
     def download(self, server: HypernetworkState, cohort: Cohort) -> Tree:
         """``theta_t = GH(h_t, A; psi)``, and with it what is shared by all."""
@@ -159,10 +165,15 @@ class GeneratingMethod(Method):
 
         A client that came back with a non-finite model has no weight: there is nothing to learn from it.
         """
-        targets = uploads.params if self._frozen_rest else self.scope.split(uploads.params)[0]
+        targets = self.generated_part(uploads)
         finite = torch.isfinite(targets).all(dim=-1, keepdim=True)
         weights = cohort.weights("uniform") * finite
         return torch.where(finite, targets, torch.zeros_like(targets)), weights / weights.sum().clamp_min(1e-30)
+
+    def generated_part(self, uploads: Tree) -> Tensor:
+        """``[rows, P_g]`` of what was sent back."""
+        params: Tensor = uploads.params
+        return params if self._frozen_rest else self.scope.split(params)[0]
 
     def averaged_rest(self, server: HypernetworkState, uploads: Tree, cohort: Cohort) -> Tensor | None:
         """The part that is not generated: FedAvg's mean, or as it was."""

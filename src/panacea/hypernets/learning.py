@@ -13,14 +13,14 @@ from panacea.core.parameters import squared_norm
 from panacea.core.records import Tree
 from panacea.core.types import Cohort
 from panacea.hypernets.descent import Objective, descend
-from panacea.hypernets.generating import GeneratingMethod, HypernetworkParameters, HypernetworkState
+from panacea.hypernets.generating import GeneratingMethod, HypernetworkState, ScopedParameters
 from panacea.hypernets.links import link_logits, link_loss
 from panacea.hypernets.plan import Plan
 
-__all__ = ["LearningParameters", "LearningServer"]
+__all__ = ["LearningParameters", "LearningServer", "embedding_spread", "server_terms"]
 
 
-class LearningParameters(HypernetworkParameters):
+class LearningParameters(ScopedParameters):
     """Hyper-parameters of methods whose server takes K_s steps a round."""
 
     update: Literal["target", "frozen_delta"] = Field(
@@ -134,3 +134,19 @@ def _diverged(before: Tensor, after: Tensor, targets: Tensor, weights: Tensor, m
     finite = torch.isfinite(after).all() & torch.stack([torch.isfinite(m).all() for m in moved]).all()
     size = (weights * squared_norm(targets)).sum() / 2
     return not bool(finite & ~((after[0] > 10 * before[0]) & (after[0] > size / 4)))
+
+
+def embedding_spread(z: Tensor) -> dict[str, float]:
+    """How far apart the clients' embeddings are, beside the length of what they have in common (per dimension)."""
+    middle = z.mean(dim=0)
+    apart = (z - middle).square().mean().sqrt()
+    return {"embedding_spread": float(apart), "embedding_common": float(middle.square().mean().sqrt())}
+
+
+def server_terms(server: HypernetworkState) -> dict[str, float]:
+    """How the server's last steps went."""
+    before, after, links, view = server.terms.tolist()
+    return {
+        "fit_before": before, "fit_after": after, "link_loss": links, "view_fit": view,
+        "undone": int(server.undone), "server_rate": float(server.rate),
+    }  # fmt: skip

@@ -10,7 +10,7 @@ from torch import Tensor
 from panacea.core.parameters import Layout
 from panacea.errors import RequestError, nearest
 
-__all__ = ["Scope"]
+__all__ = ["Scope", "all_but_last"]
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,19 @@ class Scope:
         both = torch.cat([generated.expand(*lead, -1), rest.expand(*lead, -1)], dim=-1)
         order = torch.argsort(torch.cat([self.generated, self.rest]))
         return both[..., order.to(both.device)]
+
+
+def all_but_last(layout: Layout) -> str:
+    """The scope of everything but the last layer.
+
+    >>> all_but_last(Layout.of({"hidden.0.weight": torch.zeros(2, 3), "fc.weight": torch.zeros(1, 2)}))
+    'hidden.0.weight'
+    """
+    last = layout.names[-1].rpartition(".")[0]
+    body = [name for name in layout.names if name.rpartition(".")[0] != last]
+    if not body:
+        raise RequestError(f"the network has a single layer ('{last}'); without it nothing is left to generate")
+    return "+".join(body)
 
 
 def _prefixes(name: str) -> list[str]:

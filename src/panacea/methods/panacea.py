@@ -1,93 +1,21 @@
-"""Panacea: a graph hypernetwork generates every client's model; and its ablations Panacea-GN and Panacea-MLP."""
+"""Panacea: a graph hypernetwork generates every client's model; and its ablation Panacea-GN."""
 
 from __future__ import annotations
 
-import math
 from typing import Any, ClassVar, Literal
 
-import numpy as np
-import torch
-from pydantic import Field, model_validator
-from torch import Tensor
+from pydantic import Field
 
-from panacea.core.method import MethodParameters, NewcomerData
-from panacea.core.parameters import Parameters
-from panacea.core.store import ClientStore
-from panacea.core.types import ClientIds, Cohort, Newcomers, Setting
-from panacea.errors import RequestError
-from panacea.graphs import ClientGraph
-from panacea.hypernets.embedding import FIXED, H0, Floats, NovelH0, initial_rows, newcomer_rows
-from panacea.hypernets.encoders import Encoder, EncoderKind
-from panacea.hypernets.generating import HypernetworkState
-from panacea.hypernets.learning import LearningParameters, LearningServer
-from panacea.hypernets.links import link_auc, link_logits, linked_pairs
-from panacea.hypernets.network import Hypernetwork
-from panacea.hypernets.plan import Execution, Plan, Planner
+from panacea.core.method import MethodParameters
+from panacea.core.types import Cohort
+from panacea.hypernets.graph import GraphParameters, GraphServer
+from panacea.hypernets.plan import Plan
 from panacea.methods.registry import method
 
-__all__ = ["Panacea", "PanaceaGn", "PanaceaMlp"]
-
-_E_NAMES = {
-    "E1": {"h0": "learned", "novel_h0": "random"},
-    "E2": {"h0": "learned", "novel_h0": "neighbours"},
-    "E3": {"h0": "fixed", "novel_h0": "random"},
-    "E4": {"h0": "laplacian", "novel_h0": "neighbours"},
-    "E5": {"h0": "features", "novel_h0": "auto"},
-}
-_LOOKED_AT = 2_000  # clients, at most, whose embeddings and links are looked at in the diagnostics
+__all__ = ["Panacea", "PanaceaGn"]
 
 
-class PanaceaMlpParameters(LearningParameters):
-    """Hyper-parameters of Panacea-MLP."""
-
-    embedding: int = Field(100, ge=1, description="width of client embeddings (Panacea: 100)")
-    novel_h0: Literal["mean", "random"] = Field(
-        "mean", description="a newcomer's embedding: the mean row, or a new one"
-    )
-
-
-class PanaceaGnParameters(LearningParameters):
-    """Hyper-parameters of Panacea-GN."""
-
-    preset: Literal["default", "paper"] = Field(
-        "default", description="paper: as printed (no residual, no norm, no view); default: chosen on validation data"
-    )
-    embedding: int = Field(100, ge=1, description="width of client embeddings (Panacea: 100)")
-    h0: H0 = Field("learned", description="initial embeddings; E1 .. E5 name h0 and novel_h0 together")
-    novel_h0: NovelH0 = Field("auto", description="a newcomer's embedding: neighbours (their mean), mean, random")
-    encoder: EncoderKind = Field("mean", description="graph layer: mean, gcn, sage, gat, gated")
-    layers: int = Field(3, ge=1, description="graph layers (Panacea: 3)")
-    width: int = Field(100, ge=1, description="width of graph layers (Panacea: 100)")
-    residual: bool = Field(False, description="each graph layer adds to its input instead of replacing it")
-    norm: bool = Field(False, description="layer normalisation in the encoder")
-    newcomer_view: float = Field(
-        0.0, ge=0, description="weight of a second fit in which the cohort's embeddings are their neighbours' mean"
-    )
-    graph_mode: Literal["inductive", "transductive"] = Field(
-        "inductive", description="newcomers' nodes are absent from the graph in training, or present"
-    )
-    execution: Execution = Field("auto", description="dense, sparse or neighbourhood; auto by the number of clients")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _fill_in(cls, given: Any) -> Any:
-        if not isinstance(given, dict):
-            return given
-        values = dict(given)
-        if isinstance(values.get("h0"), str):
-            values |= _E_NAMES.get(values["h0"].upper(), {})
-        return {**cls.paper_values(), **values} if values.get("preset") == "paper" else values
-
-    @classmethod
-    def paper_values(cls) -> dict[str, Any]:
-        """What `preset=paper` sets, unless a key is given by itself."""
-        return {
-            "encoder": "mean", "layers": 3, "residual": False, "norm": False, "newcomer_view": 0.0, "h0": "learned",
-            "novel_h0": "neighbours", "update": "target", "graph_mode": "inductive",
-        }  # fmt: skip
-
-
-class PanaceaParameters(PanaceaGnParameters):
+class PanaceaParameters(GraphParameters):
     """Hyper-parameters of Panacea."""
 
     lambda_d: float = Field(0.1, ge=0, description="weight of the graph generator's loss L_d (of the paper's grid)")
@@ -104,155 +32,74 @@ class PanaceaParameters(PanaceaGnParameters):
         return {**super().paper_values(), "lambda_d": 0.1, "balance": "classes", "transform": "mlp"}
 
 
-@method("panacea_mlp")
-class PanaceaMlp(LearningServer):
-    r"""A hypernetwork without a graph: every client's model is generated from its own learnt embedding alone.
-
-    Paper: the ablation "Panacea-MLP" of Panacea (journal version, Table IV).
-
-    ``theta_t = MLP(h_t)``, h_t a learnt row; server and clients as in Panacea with ``lambda_d = 0``.
-    """
-
-    parameter_model: ClassVar[type[MethodParameters]] = PanaceaMlpParameters
-    parameters: PanaceaMlpParameters
-
-    def prepare(self, setting: Setting) -> tuple[Hypernetwork, Floats]:
-        """A table row per training client and a trunk; no graph is looked at."""
-        p = self.parameters
-        self.nodes = setting.train_ids
-        rows = initial_rows("learned", self.nodes, None, None, p.embedding, setting.streams)
-        encoder = Encoder("mean", 0, p.embedding, p.embedding)
-        return Hypernetwork(encoder, (p.hidden, p.hidden), self.head(p.hidden)), rows
-
-    def encode(self, server: HypernetworkState, rows: ClientIds) -> Tensor:
-        """The rows themselves."""
-        return server.table[torch.from_numpy(rows).to(server.table.device)]
-
-    def admit(self, server: HypernetworkState, clients: ClientStore, newcomers: Newcomers) -> Parameters:
-        """From the mean of the trained rows: without a graph nothing tells newcomers apart."""
-        h = newcomer_rows(
-            "learned",
-            self.parameters.novel_h0,
-            server.table,
-            self.nodes,
-            newcomers.ids,
-            None,
-            None,
-            self.setting.streams,
-        )
-        return self.scope.join(self.generate(server, h), server.rest)
-
-    def diagnostics(self, server: HypernetworkState, clients: ClientStore, train_ids: ClientIds) -> dict[str, float]:
-        """Spread of the embeddings, and how the server's last steps went."""
-        rows = np.arange(min(len(self.nodes), _LOOKED_AT))
-        return _spread(self.encode(server, rows)) | _terms(server)
-
-
 @method("panacea_gn")
-class PanaceaGn(LearningServer):
-    r"""Panacea without its graph generator (``lambda_d = 0``).
+class PanaceaGn(GraphServer):
+    r"""Panacea without its graph generator: the hypernetwork sees the graph, but is not asked to tell links.
 
-    Paper: the ablation "Panacea-GN" of Panacea.
+    Paper: the ablation "Panacea-GN" of Panacea (see there).
+
+    Server and clients as in Panacea with ``lambda_d = 0`` and no transform ``psi_d``.
+
+    Parameters:
+        preset, embedding, h0, novel_h0, encoder, layers, width, residual, norm, newcomer_view, graph_mode, execution,
+        hidden, heads, rank, chunk, head_scale, scope, rest, update, optimiser, momentum, weight_decay, clip: as for
+            Panacea.
+
+    Reduces to: Panacea with ``lambda_d = 0`` is this method. On a graph without edges (mean layer) no message is
+    exchanged and it is an MLP hypernetwork whose first layers are the encoder's.
+
+    Differences from the paper: those of Panacea.
     """
 
-    parameter_model: ClassVar[type[MethodParameters]] = PanaceaGnParameters
-    parameters: PanaceaGnParameters
-    graph: ClientGraph
-    planner: Planner
-    _admission: Planner | None = None
-
-    def prepare(self, setting: Setting) -> tuple[Hypernetwork, Floats]:
-        """Embeddings of the nodes of the training graph, an encoder along it, trunk and heads."""
-        p = self.parameters
-        if setting.graph is None:
-            raise RequestError(f"method={self.name} needs a relation graph and this data has none; try graph=knn")
-        inductive = p.graph_mode == "inductive"
-        self.nodes = setting.train_ids if inductive else np.arange(setting.graph.n)
-        self.graph = setting.graph.take(self.nodes) if inductive else setting.graph
-        rows = initial_rows(p.h0, self.nodes, self.graph, setting.features, p.embedding, setting.streams)
-        encoder = Encoder(p.encoder, p.layers, rows.shape[1], p.width, p.residual, p.norm)
-        self.planner = Planner(self.graph, encoder, setting.initial, p.execution)
-        self._admission = None
-        transform = self.transform_width
-        return Hypernetwork(encoder, (p.hidden, p.hidden), self.head(p.hidden), transform=transform), rows
-
-    @property
-    def transform_width(self) -> int:
-        """Width of the graph generator's transform, 0 without one."""
-        return 0
-
-    @property
-    def trains_table(self) -> bool:
-        """Whether embeddings are learnt."""
-        return self.parameters.h0 not in FIXED
-
-    @property
-    def view_weight(self) -> float:
-        """Weight of the newcomers' view."""
-        return self.parameters.newcomer_view
-
-    def plan(self, cohort: Cohort) -> Plan:
-        """The cohort's neighbourhood, or the whole graph where it is small."""
-        rows = self.rows_of(cohort.ids)
-        return self.planner.round(rows, links=False, balanced=True, view=self.view_weight > 0, extra=rows[:0])
-
-    def encode(self, server: HypernetworkState, rows: ClientIds) -> Tensor:
-        """``z`` of these nodes in the training graph."""
-        return self._encoded(server, server.table, self.planner, rows)
-
-    def _encoded(self, server: HypernetworkState, table: Tensor, planner: Planner, nodes: ClientIds) -> Tensor:
-        plan = planner.encode(nodes)
-        with torch.no_grad():
-            h = table if plan.rows is None else table[plan.rows]
-            return self.network.encode(self.layout.unflatten(server.weights), h, plan)[plan.clients]
-
-    # --- newcomers ----------------------------------------------------------------------------------------------
-
-    @property
-    def newcomer_uses(self) -> NewcomerData:
-        """Its links (and with h0=features what is known of it), none of its samples."""
-        return "links"
-
-    def admit(self, server: HypernetworkState, clients: ClientStore, newcomers: Newcomers) -> Parameters:
-        """Generated along the full graph, newcomers included; their h0 by `novel_h0`."""
-        graph = newcomers.graph if newcomers.graph is not None else self.setting.graph
-        assert graph is not None
-        if self._admission is None or self._admission.graph is not graph:
-            self._admission = Planner(graph, self.network.encoder, self.setting.initial, self.parameters.execution)
-        table = self._full_table(server, graph, newcomers)
-        return self.scope.join(
-            self.generate(server, self._encoded(server, table, self._admission, newcomers.ids)), server.rest
-        )
-
-    def _full_table(self, server: HypernetworkState, graph: ClientGraph, newcomers: Newcomers) -> Tensor:
-        """h0 of every node of the full graph; those that never trained get theirs by the rule."""
-        unknown = np.setdiff1d(np.arange(graph.n), self.nodes)
-        if not len(unknown):
-            return server.table
-        p = self.parameters
-        rows = newcomer_rows(
-            p.h0, p.novel_h0, server.table, self.nodes, unknown, graph, newcomers.features, self.setting.streams
-        )
-        table = server.table.new_empty(graph.n, server.table.shape[1])
-        table[torch.from_numpy(self.nodes).to(table.device)] = server.table
-        table[torch.from_numpy(unknown).to(table.device)] = rows
-        return table
-
-    def diagnostics(self, server: HypernetworkState, clients: ClientStore, train_ids: ClientIds) -> dict[str, float]:
-        """Spread of the embeddings, how well links are told from them, and how the server's last steps went."""
-        rows = np.arange(min(len(self.nodes), _LOOKED_AT))
-        z = self.encode(server, rows)
-        logits = link_logits(self.layout.unflatten(server.weights), z)
-        linked = linked_pairs(self.graph.edges[:, 0], self.graph.edges[:, 1], rows, self.graph.n)
-        auc = link_auc(logits, torch.from_numpy(linked).to(logits.device))
-        return _spread(z) | ({} if math.isnan(auc) else {"link_auc": auc}) | _terms(server)
+    parameter_model: ClassVar[type[MethodParameters]] = GraphParameters
+    parameters: GraphParameters
 
 
 @method("panacea")
-class Panacea(PanaceaGn):
-    r"""A graph hypernetwork on the server generates every client's model and learns from the clients' local updates.
+class Panacea(GraphServer):
+    r"""A graph hypernetwork on the server generates every client's model and learns from what clients make of it.
 
-    Paper: Panacea.
+    Paper: Panacea, the journal version and its conference predecessor (the papers this project is named after).
+
+    Server, state: embeddings ``h_t`` of the clients, a graph encoder ``psi_e``, a trunk with heads ``psi_m``, a
+    transform ``psi_d``; A is the relation graph. Nothing of it leaves the server.
+        ``z = GNN(h, A; psi_e)``, ``theta_t = heads(MLP(z_t; psi_m))``
+        sends ``theta_t`` to each t of the cohort S, gets ``ttheta_t`` back, and with these fixed takes K_s steps
+        ``psi <- psi - alpha * clip(grad L)``,
+        ``L = 1/(2|S|) sum_{t in S} ||ttheta_t - theta_t(psi)||^2 + lambda_d L_d``
+        ``L_d``: cross entropy of ``sigma(zhat_u . zhat_v)`` against the links, ``zhat = MLP(z; psi_d)``
+    Client: ``ttheta_t <- theta_t``, then K_c times ``ttheta_t <- ttheta_t - eta * grad L_t(batch)``; keeps nothing.
+    Evaluated: ``theta_t`` without a local step (``gen``), for clients that train and for newcomers alike; the model
+    after K_c further local steps (``gen+local``) is scored apart.
+    Newcomers: a node is added to the graph, its h is the mean of its neighbours', and the same network makes its model.
+
+    Parameters:
+        preset: `paper` sets what the paper says or needs, `default` what validation data of three data sets preferred
+            (docs/panacea.md has the table). Keys given by hand win over both.
+        lambda_d, balance, transform, pairs, random_nodes: the graph generator; `lambda_d` of the paper's grid, the
+            others are not in the paper.
+        encoder, layers, width, residual, norm: the GNN; the paper never names the layer: the mean over neighbours and
+            self is the one its theory analyses.
+        newcomer_view: weight of practising newcomers: the same fit with the cohort's h replaced by their neighbours'.
+        embedding, h0, novel_h0, graph_mode: what the encoder is given, in training and for newcomers.
+        hidden, heads, rank, chunk, head_scale, scope, rest: trunk and heads; P outputs, or a part of the network.
+        update, optimiser, momentum, weight_decay, clip: the server's steps; the paper is silent, so pFedHN's code.
+        execution: how messages are computed; the same numbers.
+
+    Reduces to: Panacea-GN with ``lambda_d = 0``; one step with one client and plain SGD is pFedHN's rule.
+
+    Differences from the paper:
+        * Its Algorithm 1 prints ``psi <- psi - alpha (d theta / d psi)^T (ttheta - theta)``, which climbs the loss its
+          Eq. (4) asks to minimise. The sign here is that of Eq. (4).
+        * "K_s steps" are taken towards a fixed target, as Eq. (4) says (`update=frozen_delta` is the other reading).
+        * The sum over the cohort is a mean.
+        * ``zhat`` comes from a transform of its own, since Eq. (8) gives L_d no gradient in the generator; its inner
+          products are scaled by ``1/sqrt(d)``; pairs of a client with itself are left out; the two classes are averaged
+          apart, because most pairs are not linked.
+        * Newcomers' nodes are absent from the graph in training (`graph_mode=transductive` keeps them).
+        * The heads' bias starts at an ordinary initialisation of the target network.
+        * A round whose server steps diverge is undone and counted.
+        * `residual`, `norm` and `newcomer_view` are ours.
     """
 
     parameter_model: ClassVar[type[MethodParameters]] = PanaceaParameters
@@ -265,8 +112,8 @@ class Panacea(PanaceaGn):
 
     @property
     def transform_width(self) -> int:
-        """The transform is as wide as z."""
-        return self.parameters.width if self.parameters.transform == "mlp" else 0
+        """The transform is as wide as z; it goes with the generator."""
+        return self.parameters.width if self.lambda_d and self.parameters.transform == "mlp" else 0
 
     def plan(self, cohort: Cohort) -> Plan:
         """As for Panacea-GN, with the pairs L_d looks at."""
@@ -280,18 +127,3 @@ class Panacea(PanaceaGn):
             extra=extra,
             all_pairs={"all": True, "sampled": False}.get(p.pairs),
         )
-
-
-def _spread(z: Tensor) -> dict[str, float]:
-    """How far apart the clients' embeddings are, beside the length of what they have in common (per dimension)."""
-    middle = z.mean(dim=0)
-    apart = (z - middle).square().mean().sqrt()
-    return {"embedding_spread": float(apart), "embedding_common": float(middle.square().mean().sqrt())}
-
-
-def _terms(server: HypernetworkState) -> dict[str, float]:
-    before, after, links, view = server.terms.tolist()
-    return {
-        "fit_before": before, "fit_after": after, "link_loss": links, "view_fit": view,
-        "undone": int(server.undone), "server_rate": float(server.rate),
-    }  # fmt: skip

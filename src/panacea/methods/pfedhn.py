@@ -1,4 +1,4 @@
-"""pFedHN, a hypernetwork that learns from one client at a time; and pFedHN-PC, whose last layer stays with the client."""
+"""pFedHN: a hypernetwork that learns from one client at a time."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ from torch import Tensor
 from panacea.core.local import Iterate, Local
 from panacea.core.method import Adaptation, Method, MethodParameters, Model, NewcomerData
 from panacea.core.parameters import Parameters, squared_norm
-from panacea.core.records import Tree, record, unsent
+from panacea.core.records import Tree
 from panacea.core.store import ClientStore
 from panacea.core.types import Batch, ClientIds, Cohort, Newcomers, Setting
 from panacea.hypernets.descent import Objective, descend
 from panacea.hypernets.embedding import Floats, initial_rows, newcomer_rows
 from panacea.hypernets.encoders import Encoder
-from panacea.hypernets.generating import GeneratingMethod, HypernetworkParameters, HypernetworkState
+from panacea.hypernets.generating import GeneratingMethod, HypernetworkParameters, HypernetworkState, ScopedParameters
 from panacea.hypernets.network import Hypernetwork
 from panacea.methods.registry import method
 
-__all__ = ["PFedHn", "PFedHnPc"]
+__all__ = ["PFedHn", "PFedHnShape"]
 
 
-class PFedHnParameters(HypernetworkParameters):
-    """Hyper-parameters of pFedHN."""
+class PFedHnShape(HypernetworkParameters):
+    """Hyper-parameters of pFedHN and pFedHN-PC."""
 
     embedding: int | None = Field(None, ge=1, description="width of embeddings; default 1 + clients / 4 (its code)")
     hidden_layers: int = Field(3, ge=0, description="linear layers of the trunk after the first (its code: 3)")
-    weight_decay: float = Field(1e-3, ge=0, description="of the server's optimiser, embeddings included (its code: 1e-3)")
+    weight_decay: float = Field(1e-3, ge=0, description="of the server's optimiser, embeddings too (its code: 1e-3)")
+
+
+class PFedHnParameters(PFedHnShape, ScopedParameters):
+    """Hyper-parameters of pFedHN."""
+
     novel: Literal["mean", "init", "fit_embedding"] = Field(
-        "mean", description="a newcomer's embedding: the mean row, a fresh row, or fitted on its train split (the paper)"
+        "mean",
+        description="a newcomer's embedding: the mean row, a fresh row, or fitted on its train split",
     )
     fit_steps: int = Field(100, ge=1, description="steps of fit_embedding")
     fit_lr: float = Field(1e-2, gt=0, description="learning rate of fit_embedding")
-
-
-class PFedHnPcParameters(PFedHnParameters):
-    """Hyper-parameters of pFedHN-PC."""
-
-    head_steps: int | None = Field(None, ge=1, description="steps a newcomer trains its own last layer; default local_steps")
 
 
 @method("pfedhn")
@@ -70,12 +70,12 @@ class PFedHn(GeneratingMethod):
     ``J^T Delta``.
 
     Differences from the paper:
-        * A round's clients are all sent models of the round's start and then taken in one after the other; the paper has
-          one client per round. With cohort=1 it is the paper's loop.
+        * A round's clients are all sent models of the round's start and then taken in one after the other; the paper
+          has one client per round. With cohort=1 it is the paper's loop.
         * The clients' optimiser is the experiment's (`lr`, `momentum`, `weight_decay`, `clip`), equal for all methods;
           its code uses lr 5e-3, momentum 0.9, decay 5e-5, clip 50.
-        * The budget is that of the other methods: rounds x cohort visits, one server step each, where its code has 5,000
-          steps of one client.
+        * The budget is that of the other methods: rounds x cohort visits, one server step each; its code has 5,000
+          steps of one client each.
         * The heads' bias starts at an ordinary initialisation of the target network.
     """
 
@@ -187,33 +187,3 @@ class FitEmbedding(Method):
         """The model of the fitted embedding."""
         with torch.no_grad():
             return Model(self.make(carry.params)), client
-
-
-@record
-class BodyModel:
-    """The generated body that travels, and the common start of the last layer, which every party makes from the seed."""
-
-    params: Parameters
-    head: Parameters = unsent()
-
-
-@method("pfedhn_pc")
-class PFedHnPc(PFedHn):
-    r"""pFedHN in which the last layer belongs to the client: the hypernetwork makes all layers but that one.
-
-    Paper: Shamsian et al., ICML 2021 (arXiv 2103.04628), the variant "pFedHN-PC" (personal classifier).
-
-    Client t keeps its last layer ``w_t`` (and its optimiser's velocity) between visits: each local step moves the
-    generated body and ``w_t`` together along the gradient of the client's loss. It sends back the body only.
-    Server: as pFedHN, for the body.
-    Evaluated: the generated body with the client's own last layer; a client never sampled has the common start's.
-
-    Parameters:
-        as for pFedHN (`embedding`, `hidden`, `hidden_layers`, `heads`, `rank`, `chunk`, `head_scale`, `optimiser`,
-        `momentum`, `weight_decay`, `clip`, `novel`, `fit_steps`, `fit_lr`); `scope` and `rest` only divide the body.
-        head_steps: what a newcomer trains its last layer for, on its own train split: it has none otherwise.
-
-    Reduces to: pFedHN where the last layer is empty.
-
-    Differences from the paper: those of pFedHN; the client's clipping (`clip`) covers body and last layer together.
-    """

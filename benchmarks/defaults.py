@@ -1,0 +1,88 @@
+"""How the defaults of Panacea were chosen: candidate settings on three data sets, scored on validation data only.
+
+`main` is the mean over training clients on their validation split, `novel` the mean over novel clients on their train
+and validation samples (they never train, so these samples are new to the model; their test split is not touched).
+Seeds differ from those the results are reported on.
+
+    python benchmarks/defaults.py                       all candidates, all data sets (about half an hour on one core)
+    python benchmarks/defaults.py --data tpt48 --candidates paper,residual --seeds 10
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from typing import Any
+
+import numpy as np
+import torch
+
+from panacea.core.round import run_round
+from panacea.errors import RequestError
+from panacea.evaluation.evaluate import evaluate_clients, personal_models
+from panacea.experiment.config import build_config
+from panacea.experiment.experiment import Experiment
+
+DATA: dict[str, dict[str, Any]] = {
+    "fl60": {"data": "fl60", "rounds": 800},
+    "tpt48": {"data": "tpt48", "rounds": 800},
+    "digits": {"data": "digits", "model": "mlp", "model.hidden": [64], "novel": 0.2, "rounds": 200},
+}
+CANDIDATES: dict[str, dict[str, Any]] = {
+    "paper": {"preset": "paper"},
+    "view 1": {"preset": "paper", "newcomer_view": 1.0},
+    "residual": {"preset": "paper", "residual": True},
+    "residual, view 1": {"preset": "paper", "residual": True, "newcomer_view": 1.0},
+    "norm": {"preset": "paper", "norm": True},
+    "residual, norm": {"preset": "paper", "residual": True, "norm": True},
+    "residual, norm, view 0.3": {"preset": "paper", "residual": True, "norm": True, "newcomer_view": 0.3},
+    "residual, norm, view 1": {"preset": "paper", "residual": True, "norm": True, "newcomer_view": 1.0},
+    "sage, view 1": {"preset": "paper", "encoder": "sage", "newcomer_view": 1.0},
+    "sage, norm, view 1": {"preset": "paper", "encoder": "sage", "norm": True, "newcomer_view": 1.0},
+    "laplacian h0": {"preset": "paper", "h0": "laplacian"},
+}
+
+
+def scores(data: str, parameters: dict[str, Any], seed: int) -> tuple[float, float]:
+    """(main, novel) of one run after its last round."""
+    keys = {**DATA[data], "method": "panacea", "seed": seed}
+    keys |= {f"method.{key}": value for key, value in parameters.items()}
+    experiment = Experiment(build_config(keys))
+    for round in range(1, (experiment.config.rounds or 0) + 1):
+        cohort = experiment.cohort(round)
+        experiment.state, _ = run_round(experiment.method, experiment.state, cohort, experiment.engine)
+    federation, engine = experiment.federation, experiment.engine
+    main = evaluate_clients(experiment.method, experiment.state, engine, federation).val.metric
+    ids = federation.novel_ids
+    params, statistics = personal_models(experiment.method, experiment.state, engine, federation, ids, novel=True)
+    held = [engine.evaluate(params, statistics, ids, split).metric for split in ("train", "val")]
+    return float(np.nanmean(main)), float(np.nanmean(held))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", default=",".join(DATA))
+    parser.add_argument("--candidates", default=";".join(CANDIDATES), help="names joined by ';'")
+    parser.add_argument("--seeds", default="10,11")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    sets, seeds = given.data.split(","), [int(seed) for seed in given.seeds.split(",")]
+    print("| setting | " + " | ".join(f"{data} main | {data} novel" for data in sets) + " |")
+    print("| --- |" + " ---: | ---: |" * len(sets))
+    for name in given.candidates.split(";"):
+        cells = []
+        for data in sets:
+            try:
+                found = [scores(data, CANDIDATES[name], seed) for seed in seeds]
+            except RequestError as error:
+                print(f"{data}: {error}", file=sys.stderr)
+                return 2
+            scale = 1000 if data == "tpt48" else 1
+            cells += [f"{scale * statistics.fmean(column):.2f}" for column in zip(*found, strict=True)]
+        print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,173 @@
+"""The graph hypernetwork as a server: Panacea without and with its graph generator is made of it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from panacea.core.method import MethodParameters, NewcomerData
+from panacea.core.parameters import Parameters
+from panacea.core.store import ClientStore
+from panacea.core.types import ClientIds, Cohort, Newcomers, Setting
+from panacea.errors import RequestError
+from panacea.graphs import ClientGraph
+from panacea.hypernets.embedding import FIXED, H0, Floats, NovelH0, initial_rows, newcomer_rows
+from panacea.hypernets.encoders import Encoder, EncoderKind
+from panacea.hypernets.generating import HypernetworkState
+from panacea.hypernets.learning import LearningParameters, LearningServer, embedding_spread, server_terms
+from panacea.hypernets.links import link_auc, link_logits, linked_pairs
+from panacea.hypernets.network import Hypernetwork
+from panacea.hypernets.plan import Execution, Plan, Planner
+
+__all__ = ["GraphParameters", "GraphServer"]
+
+_E_NAMES = {
+    "E1": {"h0": "learned", "novel_h0": "random"},
+    "E2": {"h0": "learned", "novel_h0": "neighbours"},
+    "E3": {"h0": "fixed", "novel_h0": "random"},
+    "E4": {"h0": "laplacian", "novel_h0": "neighbours"},
+    "E5": {"h0": "features", "novel_h0": "auto"},
+}
+LOOKED_AT = 2_000  # clients, at most, whose embeddings and links are looked at in the diagnostics
+
+
+class GraphParameters(LearningParameters):
+    """Hyper-parameters of graph hypernetworks."""
+
+    preset: Literal["default", "paper"] = Field(
+        "default", description="paper: as printed (no residual, no norm, no view); default: chosen on validation data"
+    )
+    embedding: int = Field(100, ge=1, description="width of client embeddings (Panacea: 100)")
+    h0: H0 = Field("learned", description="initial embeddings; E1 .. E5 name h0 and novel_h0 together")
+    novel_h0: NovelH0 = Field("auto", description="a newcomer's embedding: neighbours (their mean), mean, random")
+    encoder: EncoderKind = Field("mean", description="graph layer: mean, gcn, sage, gat, gated")
+    layers: int = Field(3, ge=1, description="graph layers (Panacea: 3)")
+    width: int = Field(100, ge=1, description="width of graph layers (Panacea: 100)")
+    residual: bool = Field(False, description="each graph layer adds to its input instead of replacing it")
+    norm: bool = Field(False, description="layer normalisation in the encoder")
+    newcomer_view: float = Field(
+        0.0, ge=0, description="weight of a second fit in which the cohort's embeddings are their neighbours' mean"
+    )
+    graph_mode: Literal["inductive", "transductive"] = Field(
+        "inductive", description="newcomers' nodes are absent from the graph in training, or present"
+    )
+    execution: Execution = Field("auto", description="dense, sparse or neighbourhood; auto by the number of clients")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_in(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        values = dict(given)
+        if isinstance(values.get("h0"), str):
+            values |= _E_NAMES.get(values["h0"].upper(), {})
+        return {**cls.paper_values(), **values} if values.get("preset") == "paper" else values
+
+    @classmethod
+    def paper_values(cls) -> dict[str, Any]:
+        """What `preset=paper` sets, unless a key is given by itself."""
+        return {
+            "encoder": "mean", "layers": 3, "residual": False, "norm": False, "newcomer_view": 0.0, "h0": "learned",
+            "novel_h0": "neighbours", "update": "target", "graph_mode": "inductive",
+        }  # fmt: skip
+
+
+class GraphServer(LearningServer):
+    """Embeddings along the training graph, models from them, and newcomers by their links."""
+
+    parameter_model: ClassVar[type[MethodParameters]] = GraphParameters
+    parameters: GraphParameters
+    graph: ClientGraph
+    planner: Planner
+    _admission: Planner | None = None
+
+    def prepare(self, setting: Setting) -> tuple[Hypernetwork, Floats]:
+        """Embeddings of the nodes of the training graph, an encoder along it, trunk and heads."""
+        p = self.parameters
+        if setting.graph is None:
+            raise RequestError(f"method={self.name} needs a relation graph and this data has none; try graph=knn")
+        inductive = p.graph_mode == "inductive"
+        self.nodes = setting.train_ids if inductive else np.arange(setting.graph.n)
+        self.graph = setting.graph.take(self.nodes) if inductive else setting.graph
+        rows = initial_rows(p.h0, self.nodes, self.graph, setting.features, p.embedding, setting.streams)
+        encoder = Encoder(p.encoder, p.layers, rows.shape[1], p.width, p.residual, p.norm)
+        self.planner = Planner(self.graph, encoder, setting.initial, p.execution)
+        self._admission = None
+        transform = self.transform_width
+        return Hypernetwork(encoder, (p.hidden, p.hidden), self.head(p.hidden), transform=transform), rows
+
+    @property
+    def transform_width(self) -> int:
+        """Width of the graph generator's transform, 0 without one."""
+        return 0
+
+    @property
+    def trains_table(self) -> bool:
+        """Whether embeddings are learnt."""
+        return self.parameters.h0 not in FIXED
+
+    @property
+    def view_weight(self) -> float:
+        """Weight of the newcomers' view."""
+        return self.parameters.newcomer_view
+
+    def plan(self, cohort: Cohort) -> Plan:
+        """The cohort's neighbourhood, or the whole graph where it is small."""
+        rows = self.rows_of(cohort.ids)
+        return self.planner.round(rows, links=False, balanced=True, view=self.view_weight > 0, extra=rows[:0])
+
+    def encode(self, server: HypernetworkState, rows: ClientIds) -> Tensor:
+        """``z`` of these nodes in the training graph."""
+        return self._encoded(server, server.table, self.planner, rows)
+
+    def _encoded(self, server: HypernetworkState, table: Tensor, planner: Planner, nodes: ClientIds) -> Tensor:
+        plan = planner.encode(nodes)
+        with torch.no_grad():
+            h = table if plan.rows is None else table[plan.rows]
+            return self.network.encode(self.layout.unflatten(server.weights), h, plan)[plan.clients]
+
+    # --- newcomers ----------------------------------------------------------------------------------------------
+
+    @property
+    def newcomer_uses(self) -> NewcomerData:
+        """Its links (and with h0=features what is known of it), none of its samples."""
+        return "links"
+
+    def admit(self, server: HypernetworkState, clients: ClientStore, newcomers: Newcomers) -> Parameters:
+        """Generated along the full graph, newcomers included; their h0 by `novel_h0`."""
+        graph = newcomers.graph if newcomers.graph is not None else self.setting.graph
+        assert graph is not None
+        if self._admission is None or self._admission.graph is not graph:
+            self._admission = Planner(graph, self.network.encoder, self.setting.initial, self.parameters.execution)
+        table = self._full_table(server, graph, newcomers)
+        return self.scope.join(
+            self.generate(server, self._encoded(server, table, self._admission, newcomers.ids)), server.rest
+        )
+
+    def _full_table(self, server: HypernetworkState, graph: ClientGraph, newcomers: Newcomers) -> Tensor:
+        """h0 of every node of the full graph; those that never trained get theirs by the rule."""
+        unknown = np.setdiff1d(np.arange(graph.n), self.nodes)
+        if not len(unknown):
+            return server.table
+        p = self.parameters
+        rows = newcomer_rows(
+            p.h0, p.novel_h0, server.table, self.nodes, unknown, graph, newcomers.features, self.setting.streams
+        )
+        table = server.table.new_empty(graph.n, server.table.shape[1])
+        table[torch.from_numpy(self.nodes).to(table.device)] = server.table
+        table[torch.from_numpy(unknown).to(table.device)] = rows
+        return table
+
+    def diagnostics(self, server: HypernetworkState, clients: ClientStore, train_ids: ClientIds) -> dict[str, float]:
+        """Spread of the embeddings, how well links are told from them, and how the server's last steps went."""
+        rows = np.arange(min(len(self.nodes), LOOKED_AT))
+        z = self.encode(server, rows)
+        logits = link_logits(self.layout.unflatten(server.weights), z)
+        linked = linked_pairs(self.graph.edges[:, 0], self.graph.edges[:, 1], rows, self.graph.n)
+        auc = link_auc(logits, torch.from_numpy(linked).to(logits.device))
+        return embedding_spread(z) | ({} if math.isnan(auc) else {"link_auc": auc}) | server_terms(server)
