@@ -17,7 +17,7 @@ from panacea.evaluation.evaluate import personal_models
 from panacea.experiment.config import build_config
 from panacea.experiment.experiment import Experiment
 from panacea.experiment.rundir import RunDirectory
-from panacea.experiment.runner import CLIENT_COLUMNS, Callback, client_table, run_experiment
+from panacea.experiment.runner import Callback, client_columns, client_table, run_experiment
 from panacea.experiment.table import TABLE_COLUMNS, comparison_rows
 from panacea.report.run_page import ReportWriter
 
@@ -52,7 +52,7 @@ class Run:
         """One row per client, novel ones included, as in `clients.csv`."""
         import pandas as pd  # noqa: PLC0415
 
-        return pd.DataFrame(client_table(self._experiment), columns=list(CLIENT_COLUMNS))
+        return pd.DataFrame(client_table(self._experiment), columns=list(client_columns(self._experiment)))
 
     def model(self, client: int) -> nn.Module:
         """An ordinary `torch.nn.Module` with a client's weights after the last round, in evaluation mode."""

@@ -101,6 +101,12 @@ def summary_lines(summary: dict[str, Any]) -> list[str]:
             f"{summary['novel_clients']} novel clients {shown(summary['novel_mean'])} ± {shown(summary['novel_std'])}"
             + _NOVEL_USES[summary["novel_uses"]]
         )
+    if summary.get("final_local_mean") is not None:
+        novel = summary.get("final_local_novel_mean")
+        lines.append(
+            f"after a visit's local steps on the client's own data (gen+local, last round) "
+            f"{shown(summary['final_local_mean'])}" + (f", novel {shown(novel)}" if novel is not None else "")
+        )
     mib = 2**20
     speed = summary["rounds_per_second"]
     lines.append(

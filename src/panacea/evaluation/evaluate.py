@@ -15,7 +15,7 @@ from panacea.core.types import ClientIds, Cohort, Newcomers
 from panacea.data.federation import Federation
 from panacea.engines.base import Engine, Scores
 
-__all__ = ["Evaluation", "evaluate_clients", "personal_models"]
+__all__ = ["Evaluation", "evaluate_alternatives", "evaluate_clients", "personal_models"]
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ _MODEL_BYTES = 2**29  # personal models held at a time
 
 def evaluate_clients(method: Method, state: State, engine: Engine, federation: Federation) -> Evaluation:
     """Score all clients, some at a time, so that memory does not grow with the number of clients."""
-    chunk = max(1, min(1024, _MODEL_BYTES // (16 * engine.target.layout.size)))
+    chunk = _chunk(engine)
     test, val = [], []
     for ids in _chunks(federation.train_ids, chunk):
         params, statistics = personal_models(method, state, engine, federation, ids, novel=False)
@@ -79,6 +79,28 @@ def evaluate_clients(method: Method, state: State, engine: Engine, federation: F
         params, statistics = personal_models(method, state, engine, federation, ids, novel=True)
         novel.append(engine.evaluate(params, statistics, ids, "test"))
     return Evaluation(_join(test), _join(val), _join(novel))
+
+
+def evaluate_alternatives(
+    method: Method, state: State, engine: Engine, federation: Federation
+) -> dict[str, npt.NDArray[np.float64]]:
+    """By name of each of the method's alternatives: the test metric of every client, ``[clients]``."""
+    found = {}
+    chunk = _chunk(engine)
+    for name, adaptation in method.alternatives().items():
+        metric = np.full(len(federation), np.nan)
+        for novel, group in ((False, federation.train_ids), (True, federation.novel_ids)):
+            for ids in _chunks(group, chunk):
+                params, statistics = personal_models(method, state, engine, federation, ids, novel=novel)
+                cohort = Cohort.of(ids, federation.counts("train"), state.round, engine.target.initial)
+                params, statistics = _adapted(adaptation, params, statistics, engine, cohort)
+                metric[ids] = engine.evaluate(params, statistics, ids, "test").metric
+        found[name] = metric
+    return found
+
+
+def _chunk(engine: Engine) -> int:
+    return max(1, min(1024, _MODEL_BYTES // (16 * engine.target.layout.size)))
 
 
 def _chunks(ids: ClientIds, size: int) -> Iterator[ClientIds]:

@@ -51,6 +51,7 @@ class Experiment:
         state: server, clients, statistics, round.
         history: evaluations so far.
         visits: ``[clients]`` how often each client took part.
+        alternatives: ``[clients]`` test metrics of other ways to use the trained state, by name; known at the end.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class Experiment:
         self.state = self._initial_state()
         self.history = History(task.higher_is_better)
         self.visits = np.zeros(len(self.federation), np.int64)
+        self.alternatives: dict[str, npt.NDArray[np.float64]] = {}
 
     def _resolved(
         self, config: ExperimentConfig, defaults: TrainingDefaults, module: nn.Module | None

@@ -13,7 +13,7 @@ import torch
 
 from panacea.core.round import Report, run_round
 from panacea.errors import RequestError, RunFailure
-from panacea.evaluation.evaluate import Evaluation, evaluate_clients
+from panacea.evaluation.evaluate import Evaluation, evaluate_alternatives, evaluate_clients
 from panacea.evaluation.metrics import mean, spread, worst_decile
 from panacea.experiment.checkpoint import Checkpoint
 from panacea.experiment.experiment import Experiment
@@ -21,7 +21,7 @@ from panacea.experiment.files import append_line, write_csv, write_json
 from panacea.experiment.interrupt import Interrupted, Interrupter
 from panacea.experiment.rundir import RunDirectory
 
-__all__ = ["Callback", "client_table", "run_experiment"]
+__all__ = ["Callback", "client_columns", "client_table", "run_experiment"]
 
 CLIENT_COLUMNS = (
     "client", "name", "novel", "malicious", "n_train", "n_val", "n_test", "metric", "loss", "val_metric",
@@ -81,6 +81,9 @@ def run_experiment(
                         _save(experiment, directory)  # otherwise it was saved just now
                     where = "" if directory is None else f"; go on with: panacea resume {directory.path}"
                     raise Interrupted(f"interrupted after round {experiment.state.round}{where}")
+        experiment.alternatives = evaluate_alternatives(
+            experiment.method, experiment.state, experiment.engine, experiment.federation
+        )
         summary = _summary(experiment)
         if directory is not None:
             _write_results(experiment, directory, summary)
@@ -222,11 +225,19 @@ def _summary(experiment: Experiment) -> dict[str, Any]:
         "engine": config.engine,
         "device": config.device,
     }
+    for name, metric in experiment.alternatives.items():
+        for who, ids in (("", experiment.federation.train_ids), ("novel_", experiment.federation.novel_ids)):
+            values |= {f"final_{name}_{who}mean": mean(metric[ids]), f"final_{name}_{who}std": spread(metric[ids])}
     return {key: None if isinstance(v, float) and not math.isfinite(v) else v for key, v in values.items()}
 
 
+def client_columns(experiment: Experiment) -> tuple[str, ...]:
+    """The columns of `client_table`: the common ones, and one for each of the method's alternatives."""
+    return CLIENT_COLUMNS + tuple(f"final_{name}" for name in experiment.alternatives)
+
+
 def client_table(experiment: Experiment) -> list[tuple[Any, ...]]:
-    """A row per client, in the order of `CLIENT_COLUMNS`; metric and loss at the selected round."""
+    """A row per client, in the order of `client_columns`; metric and loss at the selected round."""
     federation, history = experiment.federation, experiment.history
     clients = len(federation)
 
@@ -249,13 +260,14 @@ def client_table(experiment: Experiment) -> list[tuple[Any, ...]]:
             i, federation.names[i], int(federation.novel[i]), 0, *(int(c[i]) for c in counts), float(metric[i]),
             float(loss[i]), float(val[i]), float(final[i]), int(degree[i]),
             None if federation.groups is None else int(federation.groups[i]), int(experiment.visits[i]),
+            *(float(metric[i]) for metric in experiment.alternatives.values()),
         )
         for i in range(clients)
     ]  # fmt: skip
 
 
 def _write_results(experiment: Experiment, directory: RunDirectory, summary: dict[str, Any]) -> None:
-    write_csv(directory.clients, CLIENT_COLUMNS, client_table(experiment))
+    write_csv(directory.clients, client_columns(experiment), client_table(experiment))
     if experiment.federation.graph is not None:
         experiment.federation.graph.save(directory.graph)
     write_json(directory.summary, summary)  # last: its presence says that the run is complete

@@ -10,7 +10,7 @@ from typing import Any
 from panacea.experiment.experiment import Experiment
 from panacea.experiment.files import write_atomically
 from panacea.experiment.rundir import RunDirectory
-from panacea.experiment.runner import CLIENT_COLUMNS, Callback, client_table
+from panacea.experiment.runner import Callback, client_columns, client_table
 
 __all__ = ["ReportWriter", "write_run_report"]
 
@@ -78,7 +78,7 @@ def _clients(experiment: Experiment) -> str:
         if len(rows) > _MOST_ROWS
         else ""
     )
-    return f"{more}<div class='wide'>{_table(CLIENT_COLUMNS, rows[:_MOST_ROWS])}</div>"
+    return f"{more}<div class='wide'>{_table(client_columns(experiment), rows[:_MOST_ROWS])}</div>"
 
 
 def _inline(directory: RunDirectory, stem: str) -> str:
