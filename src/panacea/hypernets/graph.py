@@ -33,7 +33,6 @@ _E_NAMES = {
     "E4": {"h0": "laplacian", "novel_h0": "neighbours"},
     "E5": {"h0": "features", "novel_h0": "auto"},
 }
-LOOKED_AT = 2_000  # clients, at most, whose embeddings and links are looked at in the diagnostics
 
 
 class GraphParameters(LearningParameters):
@@ -65,7 +64,8 @@ class GraphParameters(LearningParameters):
             return given
         values = dict(given)
         if isinstance(values.get("h0"), str):
-            values |= _E_NAMES.get(values["h0"].upper(), {})
+            named = _E_NAMES.get(values["h0"].upper(), {"h0": values["h0"]})
+            values = {**named, **values, "h0": named["h0"]}
         return {**cls.paper_values(), **values} if values.get("preset") == "paper" else values
 
     @classmethod
@@ -165,7 +165,7 @@ class GraphServer(LearningServer):
 
     def diagnostics(self, server: HypernetworkState, clients: ClientStore, train_ids: ClientIds) -> dict[str, float]:
         """Spread of the embeddings, how well links are told from them, and how the server's last steps went."""
-        rows = np.arange(min(len(self.nodes), LOOKED_AT))
+        rows = self.planner.looked_at()
         z = self.encode(server, rows)
         logits = link_logits(self.layout.unflatten(server.weights), z)
         linked = linked_pairs(self.graph.edges[:, 0], self.graph.edges[:, 1], rows, self.graph.n)

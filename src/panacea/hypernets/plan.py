@@ -26,6 +26,7 @@ Ids = npt.NDArray[np.int64]
 
 _DENSE, _SPARSE = 1_024, 10_000  # clients up to which a dense, a sparse product over all clients is quicker
 _ALL_PAIRS = 512  # clients up to which L_d looks at all pairs
+_LOOKED_AT = 2_000  # nodes in diagnostics, at most
 _NEIGHBOURS = 64  # neighbours of the cohort among the nodes of L_d, at most
 
 
@@ -123,6 +124,13 @@ class Planner:
                 pairs = self._places(plan, wanted, nodes)
         seen = self._view(plan, cohort) if view else None
         return Plan(plan.rows, plan.blocks, plan.clients, pairs, every, yes, seen)
+
+    def looked_at(self) -> Ids:
+        """The nodes diagnostics look at: all of a small graph, some linked ones of a large one."""
+        if self.execution != "neighbourhood":
+            return np.arange(min(self.graph.n, _LOOKED_AT))
+        near, _ = self.neighbours.around(np.arange(min(self.graph.n, 32)), 1)
+        return np.sort(near[:256])
 
     def _around(self, wanted: Ids, clients: Ids) -> Plan:
         layers = self.encoder.layers

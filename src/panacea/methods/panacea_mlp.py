@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor
@@ -16,7 +15,6 @@ from panacea.core.types import ClientIds, Newcomers, Setting
 from panacea.hypernets.embedding import Floats, initial_rows, newcomer_rows
 from panacea.hypernets.encoders import Encoder
 from panacea.hypernets.generating import HypernetworkState
-from panacea.hypernets.graph import LOOKED_AT
 from panacea.hypernets.learning import LearningParameters, LearningServer, embedding_spread, server_terms
 from panacea.hypernets.network import Hypernetwork
 from panacea.methods.registry import method
@@ -82,5 +80,4 @@ class PanaceaMlp(LearningServer):
 
     def diagnostics(self, server: HypernetworkState, clients: ClientStore, train_ids: ClientIds) -> dict[str, float]:
         """Spread of the embeddings, and how the server's last steps went."""
-        rows = np.arange(min(len(self.nodes), LOOKED_AT))
-        return embedding_spread(self.encode(server, rows)) | server_terms(server)
+        return embedding_spread(server.table) | server_terms(server)

@@ -1,0 +1,117 @@
+"""Figures of what a method learnt about its clients: the map of embeddings, how alike the models are, the server."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from panacea.evaluation.evaluate import personal_models
+from panacea.experiment.experiment import Experiment
+from panacea.hypernets import GeneratingMethod
+from panacea.report.canvas import BLUE, GREY, ORANGE, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["draw_embeddings", "draw_server", "draw_similarity"]
+
+Floats = npt.NDArray[np.float64]
+_MOST = 1_000  # clients in a figure, at most: the first ones
+
+
+def client_property(experiment: Experiment) -> tuple[Floats, str]:
+    """A number per client to colour it by, and its name: group, angle or first feature, degree, samples."""
+    federation = experiment.federation
+    if federation.groups is not None:
+        return federation.groups.astype(float), "group"
+    if federation.features is not None and federation.features.shape[1] >= 1:
+        return federation.features[:, 0].astype(float), "first feature"
+    if federation.graph is not None:
+        return federation.graph.degree.astype(float), "degree"
+    return federation.counts("train").astype(float), "train samples"
+
+
+def _principal(rows: Floats) -> Floats:
+    """The two directions of largest variance."""
+    centred = rows - rows.mean(axis=0)
+    left, size, _ = np.linalg.svd(centred, full_matrices=False)
+    return np.asarray((left * size)[:, :2])
+
+
+def draw_embeddings(experiment: Experiment) -> Figure | None:
+    """The clients' embeddings after the encoder in two dimensions, with their links; None for methods without any."""
+    method, federation = experiment.method, experiment.federation
+    if not isinstance(method, GeneratingMethod):
+        return None
+    ids = federation.train_ids[:_MOST]
+    z = method.encode(experiment.state.server, method.rows_of(ids)).double().cpu().numpy()
+    if len(ids) < 3 or z.shape[1] < 2:
+        return None
+    place = _principal(z)
+    figure, axes = new_figure(5.6, 4.6)
+    if federation.graph is not None and len(ids) <= 300:
+        row = np.full(len(federation), -1)
+        row[ids] = np.arange(len(ids))
+        for a, b in row[federation.graph.edges]:
+            if a >= 0 and b >= 0:
+                axes.plot(*place[[a, b]].T, color=GREY, alpha=0.15, linewidth=0.6, zorder=1)
+    values, name = client_property(experiment)
+    points = axes.scatter(
+        place[:, 0], place[:, 1], c=values[ids], cmap="viridis", s=28, zorder=2, edgecolors="white", linewidths=0.4
+    )
+    figure.colorbar(points, ax=axes, label=name, shrink=0.8)
+    axes.set_xlabel("first principal direction of z")
+    axes.set_ylabel("second")
+    return figure
+
+
+def draw_similarity(experiment: Experiment) -> Figure | None:
+    """Cosine between the clients' models, their common mean taken off; None where all are one model."""
+    federation = experiment.federation
+    ids = federation.train_ids[: min(_MOST, 400)]
+    params, _ = personal_models(experiment.method, experiment.state, experiment.engine, federation, ids, novel=False)
+    models = params.double().cpu().numpy()
+    apart = models - models.mean(axis=0)
+    length = np.linalg.norm(apart, axis=1, keepdims=True)
+    if len(ids) < 3 or float(length.max()) <= 1e-9 * max(float(np.abs(models).max()), 1e-30):
+        return None
+    values, name = client_property(experiment)
+    order = np.argsort(values[ids], kind="stable")
+    unit = (apart / np.maximum(length, 1e-30))[order]
+    figure, axes = new_figure(5.2, 4.4)
+    axes.grid(visible=False)
+    image = axes.imshow(unit @ unit.T, cmap="RdBu_r", vmin=-1, vmax=1, interpolation="nearest")
+    figure.colorbar(image, ax=axes, label="cosine of models, mean taken off", shrink=0.8)
+    axes.set_xlabel(f"training clients, ordered by {name}")
+    axes.set_ylabel("training clients")
+    return figure
+
+
+def draw_server(lines: list[dict[str, Any]]) -> Figure | None:
+    """The server's fit, how well it tells links, and the spread of embeddings over rounds."""
+    if not lines or "fit_before" not in lines[-1]:
+        return None
+    figure, _ = new_figure(9.6, 2.9)
+    figure.clear()
+    panels: list[tuple[str, list[tuple[str, str, str]]]] = [
+        ("distance to clients' models", [("fit_before", GREY, "before the steps"), ("fit_after", BLUE, "after")]),
+        ("link AUC", [("link_auc", BLUE, "")]),
+        ("embeddings", [("embedding_spread", BLUE, "spread"), ("embedding_common", ORANGE, "common part")]),
+    ]  # fmt: skip
+    shown = [panel for panel in panels if any(key in lines[-1] for key, _, _ in panel[1])]
+    for number, (title, curves) in enumerate(shown, 1):
+        axes = figure.add_subplot(1, len(shown), number)
+        for key, colour, label in curves:
+            values = np.array([line.get(key, np.nan) for line in lines], float)
+            axes.plot([line["round"] for line in lines], values, color=colour, label=label or None, linewidth=1)
+        if title != "link AUC":
+            axes.set_yscale("log")
+        if any(label for _, _, label in curves):
+            axes.legend(frameon=False, fontsize=7)
+        axes.set_title(title, fontsize=9)
+        axes.set_xlabel("round")
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(alpha=0.25)
+    return figure
