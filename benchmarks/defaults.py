@@ -56,6 +56,22 @@ CANDIDATES: dict[str, dict[str, Any]] = {
         "newcomer_view": 1.0,
         "layers": 2,
     },
+    "sage, view 0.5": {"preset": "paper", "encoder": "sage", "newcomer_view": 0.5},
+    "sage, view 3": {"preset": "paper", "encoder": "sage", "newcomer_view": 3.0},
+    "sage, view 1, two layers": {"preset": "paper", "encoder": "sage", "newcomer_view": 1.0, "layers": 2},
+    "sage, view 1, no L_d": {"preset": "paper", "encoder": "sage", "newcomer_view": 1.0, "lambda_d": 0.0},
+    "sage, view 1, lambda_d 1": {"preset": "paper", "encoder": "sage", "newcomer_view": 1.0, "lambda_d": 1.0},
+    "sage, residual, view 1": {"preset": "paper", "encoder": "sage", "residual": True, "newcomer_view": 1.0},
+    "sage, residual, norm, view 3": {
+        "preset": "paper",
+        "encoder": "sage",
+        "residual": True,
+        "norm": True,
+        "newcomer_view": 3.0,
+    },
+    "residual, norm, view 10": {"preset": "paper", "residual": True, "norm": True, "newcomer_view": 10.0},
+    "gat, view 3": {"preset": "paper", "encoder": "gat", "newcomer_view": 3.0},
+    "sage, laplacian h0": {"preset": "paper", "encoder": "sage", "h0": "laplacian"},
     "laplacian h0": {"preset": "paper", "h0": "laplacian"},
 }
 

@@ -95,11 +95,11 @@ def _documented() -> list[str]:
         for line in page.read_text().splitlines():
             if match := re.match(r"^(?:\$ )?(panacea \S.*)$", line):
                 commands.append(match[1].partition("   ")[0].partition(" #")[0].strip())
-    return sorted(set(commands))
+    return sorted(set(commands), key=lambda command: (not command.startswith("panacea run "), command))
 
 
 def test_documented_commands_are_understood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every `panacea ...` line of the README and docs runs, shortened to a round of one step each."""
+    """Every `panacea ...` line of the README and docs runs (`run` first), shortened to a round of one step each."""
     monkeypatch.chdir(tmp_path)
     code = (ROOT / "docs" / "own-method.md").read_text().split("```python\n")[1].partition("```")[0]
     (tmp_path / "my_methods.py").write_text(code)
@@ -116,6 +116,9 @@ def test_documented_commands_are_understood(tmp_path: Path, monkeypatch: pytest.
         if arguments[0] in ("run", "compare"):
             arguments = [a for a in arguments if a.partition("=")[0] not in ("rounds", "local_steps")]
             arguments += ["rounds=1", "local_steps=1"]
+        arguments = [
+            n for a in arguments for n in (sorted(map(str, Path().glob(a))) if "*" in a else [a])
+        ]  # as a shell
         done = subprocess.run(
             [sys.executable, "-m", "panacea", *arguments], capture_output=True, text=True, check=False
         )

@@ -12,14 +12,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from panacea.api import Comparison, Run, compare, train
+    from panacea.api import Comparison, Run, compare, open_run, train
     from panacea.data.federation import Federation
     from panacea.data.load import load
     from panacea.data.task import Task
 
 __version__ = "0.1.0"
 
-__all__ = ["Comparison", "Federation", "Run", "Task", "__version__", "compare", "load", "train"]
+__all__ = ["Comparison", "Federation", "Run", "Task", "__version__", "compare", "load", "open_run", "train"]
 
 _HOMES = {
     "Comparison": "panacea.api",
@@ -28,6 +28,7 @@ _HOMES = {
     "Task": "panacea.data.task",
     "compare": "panacea.api",
     "load": "panacea.data.load",
+    "open_run": "panacea.api",
     "train": "panacea.api",
 }
 

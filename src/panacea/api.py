@@ -1,21 +1,23 @@
-"""The Python API: `train` and `compare` on a federation, and what they return."""
+"""The Python API: `train` and `compare` on a federation, `open_run` on a directory, and what they return."""
 
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from torch import nn
 
 from panacea.data.federation import Federation
-from panacea.errors import RequestError
-from panacea.evaluation.evaluate import personal_models
 from panacea.experiment.config import build_config
 from panacea.experiment.experiment import Experiment
+from panacea.experiment.exporting import choose_format, write_model
+from panacea.experiment.model_card import client_subject
+from panacea.experiment.modules import client_module, find_client, join
+from panacea.experiment.opening import open_experiment
 from panacea.experiment.rundir import RunDirectory
 from panacea.experiment.runner import Callback, client_columns, client_table, run_experiment
 from panacea.experiment.table import TABLE_COLUMNS, comparison_rows
@@ -24,7 +26,7 @@ from panacea.report.run_page import ReportWriter
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Comparison", "Run", "compare", "train"]
+__all__ = ["Comparison", "Run", "compare", "open_run", "train"]
 
 
 class Run:
@@ -54,21 +56,74 @@ class Run:
 
         return pd.DataFrame(client_table(self._experiment), columns=list(client_columns(self._experiment)))
 
-    def model(self, client: int) -> nn.Module:
+    def model(self, client: int | str) -> nn.Module:
         """An ordinary `torch.nn.Module` with a client's weights after the last round, in evaluation mode."""
-        experiment = self._experiment
-        federation = experiment.federation
-        if not 0 <= client < len(federation):
-            raise RequestError(f"client {client} does not exist; clients are 0..{len(federation) - 1}")
-        params, statistics = personal_models(
-            experiment.method,
-            experiment.state,
-            experiment.engine,
-            federation,
-            np.array([client], np.int64),
-            novel=bool(federation.novel[client]),
-        )
-        return experiment.target.to_module(params[0], statistics[0]).eval()
+        return client_module(self._experiment, find_client(self._experiment.federation, client))
+
+    def join(
+        self,
+        neighbors: Sequence[int | str] = (),
+        *,
+        weights: Sequence[float] | None = None,
+        features: Sequence[float] | None = None,
+        untrained: bool = False,
+    ) -> nn.Module:
+        """A network for a client that was never seen, from its links to others: no training, no data of its own.
+
+        Args:
+            neighbors: clients it is related to, by number or name.
+            weights: of these links, all 1 by default.
+            features: side information on the newcomer, for methods that use it.
+            untrained: accept a method whose newcomers train on data of their own.
+
+        >>> train("fl60", rounds=1, local_steps=1).join().fc.out_features
+        2
+        """
+        joined = join(self._experiment, neighbors, weights, features, untrained=untrained)
+        for note in joined.notes:
+            warnings.warn(note, stacklevel=2)
+        return joined.module
+
+    def export(self, client: int | str, path: str | Path, format: str | None = None) -> Path:
+        """Write a client's network to a file, and a card `<path>.md` beside it.
+
+        Args:
+            client: number or name.
+            path: the file.
+            format: ``safetensors``, ``torch`` (a state dict) or ``onnx``; by default what the file's name says.
+        """
+        path, experiment = Path(path), self._experiment
+        chosen = choose_format(format, path)
+        number = find_client(experiment.federation, client)
+        module = client_module(experiment, number)
+        return write_model(experiment, module, client_subject(experiment, number), path, chosen).path
+
+
+def open_run(path: str | Path) -> Run:
+    """A run back from its directory, at its newest checkpoint.
+
+    The summary of an unfinished run only says what it is, and a warning says that it is unfinished.
+
+    Raises:
+        RequestError: there is no run or no checkpoint, or its data or network came from Python and is not in it.
+    """
+    opened = open_experiment(Path(path))
+    for note in opened.notes:
+        warnings.warn(note, stacklevel=2)
+    experiment, directory = opened.experiment, opened.directory
+    if directory.finished:
+        summary = directory.read_summary()
+    else:
+        config = experiment.config
+        summary = {"method": experiment.method.name, "data": config.data.name, "seed": config.seed, "mean": None}
+        summary |= {"rounds": experiment.state.round, "metric": experiment.federation.task.metric}
+    return Run(experiment, summary, _metrics_until(directory, experiment.state.round), directory.path)
+
+
+def _metrics_until(directory: RunDirectory, round: int) -> list[dict[str, Any]]:
+    text = directory.metrics.read_text(encoding="utf-8") if directory.metrics.exists() else ""
+    lines = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+    return [line for line in lines if line["round"] <= round]
 
 
 class _Metrics(Callback):
@@ -131,8 +186,8 @@ def train(
     summary = run_experiment(experiment, directory, [metrics, *pages, *callbacks])
     if directory is None:
         return Run(experiment, summary, metrics.lines, None)
-    lines = directory.metrics.read_text(encoding="utf-8").splitlines()  # those before a resume, too
-    return Run(experiment, summary, [json.loads(line) for line in lines], directory.path)
+    lines = _metrics_until(directory, experiment.state.round)  # those before a resume, too
+    return Run(experiment, summary, lines, directory.path)
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,11 @@ app = typer.Typer(
 )
 
 Arguments = Annotated[list[str] | None, typer.Argument(metavar="[FILE.yaml] [key=value ...]", show_default=False)]
+RunDir = Annotated[Path, typer.Argument(metavar="RUN_DIR", show_default=False)]
+ModelFormat = Annotated[
+    str | None,
+    typer.Option("--format", help="safetensors, torch or onnx; default by the file's name, else safetensors"),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="print the result as JSON on standard output, nothing else there")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="no progress, no summary; only errors")]
 Debug = Annotated[bool, typer.Option("--debug", help="show the traceback of an error")]
@@ -98,7 +103,7 @@ def run(
 
 @app.command()
 def resume(
-    directory: Annotated[Path, typer.Argument(metavar="RUN_DIR", show_default=False)],
+    directory: RunDir,
     as_json: AsJson = False,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -121,6 +126,53 @@ def compare(arguments: Arguments = None, as_json: AsJson = False, quiet: Quiet =
     from panacea.cli.comparing import compare_methods  # noqa: PLC0415
 
     compare_methods(arguments or [], as_json=as_json, quiet=quiet)
+
+
+@app.command("export")
+def export_(
+    directory: RunDir,
+    client: Annotated[str, typer.Option("--client", help="number or name", show_default=False)],
+    format: ModelFormat = None,
+    out: Annotated[Path | None, typer.Option("--out", help="file to write; default: here, named after the run")] = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Write the model of one client, with a card that says what it is and how to load it.
+
+    Example: panacea export runs/fl60-fedavg-s0-1a2b3c --client 17 --format onnx
+    """
+    from panacea.cli.exporting import export_client  # noqa: PLC0415
+
+    export_client(directory, client, format, out, as_json=as_json, quiet=quiet)
+
+
+@app.command()
+def join(
+    directory: RunDir,
+    out: Annotated[Path, typer.Option("--out", help="file to write", show_default=False)],
+    neighbours: Annotated[
+        str | None, typer.Option("--neighbors", "--neighbours", help="clients it is related to: numbers or names")
+    ] = None,
+    weights: Annotated[str | None, typer.Option("--weights", help="of these links, e.g. 1,0.5; default all 1")] = None,
+    features: Annotated[str | None, typer.Option("--features", help="the newcomer's, where clients have some")] = None,
+    format: ModelFormat = None,
+    untrained: Annotated[
+        bool, typer.Option("--untrained", help="also where the method trains newcomers on data of their own")
+    ] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Write a model for a new client from its links to old ones, without any training.
+
+    Example: panacea join runs/fl60-fedavg-s0-1a2b3c --neighbors 3,17 --out model.safetensors
+    """
+    from panacea.cli.exporting import join_newcomer  # noqa: PLC0415
+
+    join_newcomer(
+        directory, neighbours, weights, features, format, out, untrained=untrained, as_json=as_json, quiet=quiet
+    )
 
 
 @app.command()

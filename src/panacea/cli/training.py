@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from panacea.cli.progress import ProgressBar, say
-from panacea.errors import RequestError
 from panacea.experiment.config import ExperimentConfig
 from panacea.experiment.experiment import Experiment
+from panacea.experiment.opening import stored_request
 from panacea.experiment.rundir import RunDirectory
 from panacea.experiment.runner import run_experiment
 from panacea.report.run_page import ReportWriter
@@ -47,14 +47,7 @@ def run_one(config: ExperimentConfig, *, as_json: bool, quiet: bool, fresh: bool
 
 def resume_one(path: Path, *, as_json: bool, quiet: bool) -> None:
     """Go on with the run in a directory."""
-    if not path.is_dir():
-        raise RequestError(f"{path}: no such run directory")
-    directory = RunDirectory(path)
-    config = directory.read_config()
-    if "in_memory" in config.data.keys:
-        raise RequestError(
-            f"{path} was made from Python with data of its own; call pn.train with the same data and out"
-        )
+    directory, config = stored_request(path)
     _finish(build_experiment(config, quiet=True), directory, as_json=as_json, quiet=quiet)
 
 

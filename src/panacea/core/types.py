@@ -76,7 +76,7 @@ class Newcomers:
     Attributes:
         ids: ``[rows]`` their numbers in the graph.
         graph: the relation graph over all clients, newcomers included, or None.
-        features: ``[clients, d]`` side information on all clients, newcomers included, or None.
+        features: ``[clients, d]`` side information on all clients, newcomers included (NaN where unknown), or None.
     """
 
     ids: ClientIds

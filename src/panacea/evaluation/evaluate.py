@@ -14,8 +14,9 @@ from panacea.core.round import State
 from panacea.core.types import ClientIds, Cohort, Newcomers
 from panacea.data.federation import Federation
 from panacea.engines.base import Engine, Scores
+from panacea.models.target import TargetModel
 
-__all__ = ["Evaluation", "evaluate_alternatives", "evaluate_clients", "personal_models"]
+__all__ = ["Evaluation", "admitted_models", "evaluate_alternatives", "evaluate_clients", "personal_models"]
 
 
 @dataclass(frozen=True)
@@ -39,15 +40,20 @@ def personal_models(
     cohort = Cohort.of(ids, federation.counts("train"), state.round, engine.target.initial)
     if novel:
         newcomers = Newcomers(cohort.ids, federation.graph, federation.features)
-        params = method.admit(server, state.clients, newcomers)
-        known = state.statistics.average() if method.shares_statistics else engine.target.statistics
-        statistics = known.expand(len(cohort), -1)
+        params, statistics = admitted_models(method, state, engine.target, newcomers)
         adaptation = method.adapt_newcomer(server, newcomers)
     else:
         params = method.personal(server, state.clients, cohort)
         statistics = state.statistics.send(cohort)
         adaptation = method.adapt()
     return _adapted(adaptation, params, statistics, engine, cohort)
+
+
+def admitted_models(method: Method, state: State, target: TargetModel, newcomers: Newcomers) -> tuple[Tensor, Tensor]:
+    """``[rows, P]`` and ``[rows, S]``: what newcomers receive, before any adaptation."""
+    params = method.admit(state.server, state.clients, newcomers)
+    known = state.statistics.average() if method.shares_statistics else target.statistics
+    return params, known.expand(len(newcomers.ids), -1)
 
 
 def _adapted(
