@@ -1,0 +1,192 @@
+"""A picture of a relation graph."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from panacea.errors import RequestError
+from panacea.graphs.client_graph import ClientGraph
+from panacea.graphs.layout import force_layout
+
+__all__ = ["DRAWN_UP_TO", "draw_graph"]
+
+DRAWN_UP_TO = 2000  # clients
+_NAMED_UP_TO = 60  # clients
+_EDGES_DRAWN = 20_000
+_VECTORS_UP_TO = 5_000  # edges; more would make an SVG of many megabytes, so they are pixels in it
+_SUFFIXES = (".png", ".svg", ".pdf")
+_PALETTE = (
+    "#0072b2",
+    "#e69f00",
+    "#009e73",
+    "#cc79a7",
+    "#56b4e9",
+    "#d55e00",
+    "#7f6dbf",
+    "#8c6d31",
+    "#5f6b7a",
+    "#b5bd61",
+)  # fmt: skip  (Okabe and Ito's colours first: readable by everyone)
+
+
+def draw_graph(
+    graph: ClientGraph,
+    path: str | os.PathLike[str],
+    positions: npt.NDArray[np.floating[Any]] | None = None,
+    colours: npt.NDArray[np.int64] | None = None,
+    *,
+    names: Sequence[str] | None = None,
+    novel: npt.NDArray[np.bool_] | None = None,
+    title: str | None = None,
+    seed: int = 0,
+) -> Path:
+    """Draw a graph: clients as discs, novel ones as squares, edges as thin lines (arrows to who listens).
+
+    Args:
+        graph: at most 2,000 clients; of more than 20,000 edges only so many are drawn, which the title says.
+        path: file to write; its suffix (.png, .svg or .pdf) says the format.
+        positions: ``[n, 2]`` coordinates of the clients; by default a force-directed layout.
+        colours: ``[n]`` a group per client, which decides its colour; by default its degree does.
+        names: one per client, written where there are at most 60.
+        novel: ``[n]`` which clients are held out of training.
+        title: what stands above.
+        seed: of the layout.
+
+    Raises:
+        RequestError: the format is not known, or there are too many clients.
+    """
+    out = Path(path)
+    if out.suffix.lower() not in _SUFFIXES:
+        raise RequestError(f"{out}: the picture of a graph must be a .png, .svg or .pdf file")
+    if graph.n > DRAWN_UP_TO:
+        raise RequestError(f"{out}: a graph of {graph.n:,} clients is too large to draw; at most {DRAWN_UP_TO:,}")
+    if positions is not None and np.shape(positions) != (graph.n, 2):
+        raise RequestError(f"positions: [{graph.n}, 2] is needed, not {list(np.shape(positions))}")
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415  (heavy)
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    places = force_layout(graph, seed) if positions is None else np.asarray(positions, np.float64)
+    figure = Figure(figsize=_size(places), dpi=150, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    drawn = _edges(axes, graph, places, seed)
+    _clients(figure, axes, graph, places, colours, novel, names)
+    axes.set_axis_off()
+    low, span = places.min(axis=0), np.maximum(np.ptp(places, axis=0), 1e-9)
+    even = positions is None or max(span) <= 4 * min(span)
+    margin = np.maximum(0.06 * span, 0.06 * span.max() if even else 0)
+    axes.set_xlim(low[0] - margin[0], low[0] + span[0] + margin[0])
+    axes.set_ylim(low[1] - margin[1], low[1] + span[1] + margin[1])
+    axes.set_aspect("equal" if even else "auto")
+    heading = f"{graph.n} clients, {len(graph.edges):,} edges"
+    heading += f", {drawn:,} of them drawn" if drawn < len(graph.edges) else ""
+    axes.set_title(heading if title is None else f"{title}: {heading}", loc="left", fontsize=11)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(out, metadata={"Date": None} if out.suffix.lower() == ".svg" else None)
+    return out
+
+
+def _size(places: npt.NDArray[np.float64]) -> tuple[float, float]:
+    """Inches that suit the shape of the layout."""
+    width, height = np.maximum(np.ptp(places, axis=0), 1e-9)
+    shape = float(np.clip(height / width, 0.45, 1.1))
+    return 8.0, 8.0 * shape * 0.85 + 0.4
+
+
+def _edges(axes: Any, graph: ClientGraph, places: npt.NDArray[np.float64], seed: int) -> int:
+    """Draw the edges, or as many as make sense; returns how many."""
+    from matplotlib.collections import LineCollection  # noqa: PLC0415
+
+    edges, weights = graph.edges, graph.weights.astype(np.float64)
+    if len(edges) > _EDGES_DRAWN:
+        chosen = np.sort(np.random.default_rng(seed).permutation(len(edges))[:_EDGES_DRAWN])
+        edges, weights = edges[chosen], weights[chosen]
+    if not len(edges):
+        return 0
+    strength = 0.35 + 0.65 * weights / weights.max() if graph.weighted else np.ones(len(edges))
+    alpha = float(np.clip(8 / np.sqrt(len(edges)), 0.06, 0.6))
+    pixels = len(edges) > _VECTORS_UP_TO
+    start, end = places[edges[:, 0]], places[edges[:, 1]]
+    if graph.directed:
+        arrow = 0.92 * (end - start)  # the head ends before the disc
+        axes.quiver(
+            *start.T, *arrow.T, angles="xy", scale_units="xy", scale=1, color="#44505c", alpha=alpha, width=0.0016,
+            headwidth=6, headlength=8, headaxislength=7, zorder=1, rasterized=pixels,
+        )  # fmt: skip
+    else:
+        lines = np.stack([start, end], axis=1)
+        axes.add_collection(
+            LineCollection(
+                lines.tolist(), colors="#44505c", alpha=alpha, linewidths=1.1 * strength, zorder=1, rasterized=pixels
+            )
+        )
+    return len(edges)
+
+
+def _clients(
+    figure: Any,
+    axes: Any,
+    graph: ClientGraph,
+    places: npt.NDArray[np.float64],
+    colours: npt.NDArray[np.int64] | None,
+    novel: npt.NDArray[np.bool_] | None,
+    names: Sequence[str] | None,
+) -> None:
+    """Discs and squares, coloured, with names and a legend."""
+    from matplotlib.ticker import MaxNLocator  # noqa: PLC0415
+
+    named = names is not None and graph.n <= _NAMED_UP_TO
+    inside = named and max(len(name) for name in names or ("",)) <= 3
+    size = 190.0 if inside else float(np.clip(9000 / graph.n, 6, 70))
+    held = np.zeros(graph.n, np.bool_) if novel is None else novel
+    kinds, numbers = np.unique(colours if colours is not None else graph.degree, return_inverse=True)
+    paint: dict[str, Any] = {"linewidths": 0.6, "edgecolors": "white"}
+    if colours is None:
+        paint |= {"cmap": "viridis", "vmin": float(kinds[0]), "vmax": float(max(kinds[-1], kinds[0] + 1))}
+    marks = None
+    for chosen, marker, scale in ((~held, "o", 1.0), (held, "s", 0.9)):
+        if chosen.any():
+            value: Any = graph.degree[chosen].astype(np.float64)
+            if colours is not None:
+                value = [_PALETTE[i % len(_PALETTE)] for i in numbers[chosen]]
+            marks = axes.scatter(*places[chosen].T, s=scale * size, c=value, marker=marker, zorder=3, **paint)
+    if colours is None and len(kinds) > 1:
+        whole = MaxNLocator(integer=True, nbins=6)
+        bar = figure.colorbar(marks, ax=axes, shrink=0.55, aspect=25, pad=0.01, label="neighbours", ticks=whole)
+        bar.outline.set_visible(False)
+    _legend(axes, kinds if colours is not None else None, held)
+    if named:
+        dark = _dark(graph, kinds, colours)
+        for i, name in enumerate(names or ()):
+            style: dict[str, Any] = {"ha": "center", "va": "center", "color": "white" if dark[i] else "black"}
+            if not inside:
+                style = {"xytext": (5, 3), "textcoords": "offset points", "color": "#1b2733"}
+            axes.annotate(name[:18], places[i], fontsize=7, zorder=4, **style)
+
+
+def _dark(
+    graph: ClientGraph, kinds: npt.NDArray[np.int64], colours: npt.NDArray[np.int64] | None
+) -> npt.NDArray[np.bool_]:
+    """Where white letters read better than black ones."""
+    if colours is not None:
+        light = {"#e69f00", "#56b4e9", "#b5bd61", "#cc79a7"}
+        numbers = np.searchsorted(kinds, colours)
+        return np.array([_PALETTE[i % len(_PALETTE)] not in light for i in numbers])
+    share = (graph.degree - kinds[0]) / max(float(kinds[-1] - kinds[0]), 1.0)
+    return np.asarray(share < 0.6)
+
+
+def _legend(axes: Any, kinds: npt.NDArray[np.int64] | None, held: npt.NDArray[np.bool_]) -> None:
+    if kinds is not None and len(kinds) <= len(_PALETTE):
+        for i, kind in enumerate(kinds):
+            axes.scatter([], [], s=40, c=_PALETTE[i], linewidths=0, label=f"group {kind}")
+    if held.any():
+        axes.scatter([], [], s=36, c="#8a94a0", marker="s", linewidths=0, label="held out of training")
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=8)
