@@ -18,8 +18,10 @@ __all__ = ["DRAWN_UP_TO", "draw_graph"]
 
 DRAWN_UP_TO = 2000  # clients
 _NAMED_UP_TO = 60  # clients
+_LETTERS = 7.0  # points
 _EDGES_DRAWN = 20_000
-_VECTORS_UP_TO = 5_000  # edges; more would make an SVG of many megabytes, so they are pixels in it
+_VECTORS_UP_TO = 5_000  # edges; more would make an SVG of many megabytes, so they are pixels in it, without arrows
+_LINE, _INK = "#44505c", "#1b2733"
 _SUFFIXES = (".png", ".svg", ".pdf")
 _PALETTE = (
     "#0072b2",
@@ -76,7 +78,6 @@ def draw_graph(
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     drawn = _edges(axes, graph, places, seed)
-    _clients(figure, axes, graph, places, colours, novel, names)
     axes.set_axis_off()
     low, span = places.min(axis=0), np.maximum(np.ptp(places, axis=0), 1e-9)
     even = positions is None or max(span) <= 4 * min(span)
@@ -87,6 +88,7 @@ def draw_graph(
     heading = f"{graph.n} clients, {len(graph.edges):,} edges"
     heading += f", {drawn:,} of them drawn" if drawn < len(graph.edges) else ""
     axes.set_title(heading if title is None else f"{title}: {heading}", loc="left", fontsize=11)
+    _clients(figure, axes, graph, places, colours, novel, names)
     out.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(out, metadata={"Date": None} if out.suffix.lower() == ".svg" else None)
     return out
@@ -113,17 +115,20 @@ def _edges(axes: Any, graph: ClientGraph, places: npt.NDArray[np.float64], seed:
     alpha = float(np.clip(8 / np.sqrt(len(edges)), 0.06, 0.6))
     pixels = len(edges) > _VECTORS_UP_TO
     start, end = places[edges[:, 0]], places[edges[:, 1]]
-    if graph.directed:
-        arrow = 0.92 * (end - start)  # the head ends before the disc
-        axes.quiver(
-            *start.T, *arrow.T, angles="xy", scale_units="xy", scale=1, color="#44505c", alpha=alpha, width=0.0016,
-            headwidth=6, headlength=8, headaxislength=7, zorder=1, rasterized=pixels,
-        )  # fmt: skip
+    if graph.directed and not pixels:
+        for tail, head, wide in zip(start, end, strength, strict=True):
+            axes.annotate(
+                "", head, tail, zorder=1,
+                arrowprops={
+                    "arrowstyle": "-|>,head_width=0.18,head_length=0.36", "shrinkA": 4, "shrinkB": 5, "alpha": alpha,
+                    "linewidth": 0.9 * wide, "color": _LINE, "connectionstyle": "arc3,rad=0.08",
+                },
+            )  # fmt: skip
     else:
         lines = np.stack([start, end], axis=1)
         axes.add_collection(
             LineCollection(
-                lines.tolist(), colors="#44505c", alpha=alpha, linewidths=1.1 * strength, zorder=1, rasterized=pixels
+                lines.tolist(), colors=_LINE, alpha=alpha, linewidths=0.8 * strength, zorder=1, rasterized=pixels
             )
         )
     return len(edges)
@@ -141,9 +146,7 @@ def _clients(
     """Discs and squares, coloured, with names and a legend."""
     from matplotlib.ticker import MaxNLocator  # noqa: PLC0415
 
-    named = names is not None and graph.n <= _NAMED_UP_TO
-    inside = named and max(len(name) for name in names or ("",)) <= 3
-    size = 190.0 if inside else float(np.clip(9000 / graph.n, 6, 70))
+    size = float(np.clip(6000 / graph.n, 6, 70))
     held = np.zeros(graph.n, np.bool_) if novel is None else novel
     kinds, numbers = np.unique(colours if colours is not None else graph.degree, return_inverse=True)
     paint: dict[str, Any] = {"linewidths": 0.6, "edgecolors": "white"}
@@ -160,33 +163,51 @@ def _clients(
         whole = MaxNLocator(integer=True, nbins=6)
         bar = figure.colorbar(marks, ax=axes, shrink=0.55, aspect=25, pad=0.01, label="neighbours", ticks=whole)
         bar.outline.set_visible(False)
-    _legend(axes, kinds if colours is not None else None, held)
-    if named:
-        dark = _dark(graph, kinds, colours)
-        for i, name in enumerate(names or ()):
-            style: dict[str, Any] = {"ha": "center", "va": "center", "color": "white" if dark[i] else "black"}
-            if not inside:
-                style = {"xytext": (5, 3), "textcoords": "offset points", "color": "#1b2733"}
-            axes.annotate(name[:18], places[i], fontsize=7, zorder=4, **style)
+    _legend(figure, axes, kinds if colours is not None else None, held)
+    if names is not None and graph.n <= _NAMED_UP_TO:
+        _write_names(figure, axes, graph, places, names, float(np.sqrt(size)))
 
 
-def _dark(
-    graph: ClientGraph, kinds: npt.NDArray[np.int64], colours: npt.NDArray[np.int64] | None
-) -> npt.NDArray[np.bool_]:
-    """Where white letters read better than black ones."""
-    if colours is not None:
-        light = {"#e69f00", "#56b4e9", "#b5bd61", "#cc79a7"}
-        numbers = np.searchsorted(kinds, colours)
-        return np.array([_PALETTE[i % len(_PALETTE)] not in light for i in numbers])
-    share = (graph.degree - kinds[0]) / max(float(kinds[-1] - kinds[0]), 1.0)
-    return np.asarray(share < 0.6)
+def _write_names(
+    figure: Any, axes: Any, graph: ClientGraph, places: npt.NDArray[np.float64], names: Sequence[str], width: float
+) -> None:
+    """A name beside each client, on the first side where it touches nothing; left out where there is no room."""
+    from matplotlib.patheffects import withStroke  # noqa: PLC0415
+
+    figure.draw_without_rendering()  # so that places in the picture are known
+    centres = axes.transData.transform(places) * 72 / figure.dpi  # points
+    taken = np.concatenate([centres - width / 2, centres + width / 2], axis=1)
+    outward = centres - _around(graph, centres)
+    for i, name in enumerate(names):
+        text = name[:18]
+        half = np.array([0.29 * _LETTERS * len(text), 0.42 * _LETTERS])
+        best = np.arctan2(outward[i, 1], outward[i, 0])
+        for turn in (0.0, 0.8, -0.8, 1.6, -1.6, 2.4, -2.4, np.pi):
+            way = np.array([np.cos(best + turn), np.sin(best + turn)])
+            centre = centres[i] + way * (width / 2 + 1.5) + np.clip(way * 1.5, -1, 1) * half
+            box = np.concatenate([centre - half, centre + half])
+            if ((box[2:] <= taken[:, :2]) | (taken[:, 2:] <= box[:2])).any(axis=1).all():
+                taken = np.concatenate([taken, box[None]])
+                place = axes.transData.inverted().transform(centre * figure.dpi / 72)
+                halo = [withStroke(linewidth=1.6, foreground="white")]
+                style = {"ha": "center", "va": "center_baseline", "fontsize": _LETTERS, "color": _INK, "zorder": 4}
+                axes.text(*place, text, path_effects=halo, **style)
+                break
 
 
-def _legend(axes: Any, kinds: npt.NDArray[np.int64] | None, held: npt.NDArray[np.bool_]) -> None:
+def _around(graph: ClientGraph, centres: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """The mean place of every client's neighbours; of everyone where it has none."""
+    sources, targets, _ = graph.undirected().arcs()
+    total, count = np.zeros_like(centres), np.bincount(targets, minlength=graph.n)[:, None]
+    np.add.at(total, targets, centres[sources])
+    return np.where(count > 0, total / np.maximum(count, 1), centres.mean(axis=0))
+
+
+def _legend(figure: Any, axes: Any, kinds: npt.NDArray[np.int64] | None, held: npt.NDArray[np.bool_]) -> None:
     if kinds is not None and len(kinds) <= len(_PALETTE):
         for i, kind in enumerate(kinds):
             axes.scatter([], [], s=40, c=_PALETTE[i], linewidths=0, label=f"group {kind}")
     if held.any():
         axes.scatter([], [], s=36, c="#8a94a0", marker="s", linewidths=0, label="held out of training")
     if axes.get_legend_handles_labels()[0]:
-        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=8)
+        figure.legend(loc="outside lower center", ncols=6, frameon=False, fontsize=8, handletextpad=0.3)

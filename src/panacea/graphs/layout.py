@@ -42,9 +42,10 @@ def _forces(graph: ClientGraph, stream: np.random.Generator) -> Points:
     a, b = graph.edges[:, 0], graph.edges[:, 1]
     heat = np.sqrt(n) / 4
     for step in range(steps):
-        delta = places[:, None, :] - places[None, :, :]
-        square = np.maximum((delta**2).sum(axis=2), 1e-4)
-        force = (delta / square[..., None]).sum(axis=1)
+        norms = (places**2).sum(axis=1)
+        push = 1 / np.maximum(norms[:, None] + norms - 2 * places @ places.T, 1e-2)  # 1 / d², everyone from everyone
+        np.fill_diagonal(push, 0)
+        force = places * push.sum(axis=1, keepdims=True) - push @ places
         pull = places[a] - places[b]
         pull *= np.sqrt((pull**2).sum(axis=1, keepdims=True))
         np.subtract.at(force, a, pull)
@@ -71,10 +72,11 @@ def _start(graph: ClientGraph, stream: np.random.Generator) -> Points:
 
 
 def _rows(boxes: list[tuple[npt.NDArray[np.int64], Points]], n: int) -> Points:
-    """Parts side by side in rows of about the same width."""
-    gap = 1.0
+    """Parts side by side in rows; where one part holds most clients, the others go below it."""
+    gap = 0.6
     sides = [np.ptp(places, axis=0) + gap for _, places in boxes]
-    width = max(float(sides[0][0]), 1.25 * float(np.sqrt(sum(side[0] * side[1] for side in sides))))
+    wide = 0.0 if 2 * len(boxes[0][0]) > n else 1.5 * float(np.sqrt(sum(side[0] * side[1] for side in sides)))
+    width = max(float(sides[0][0]), wide)
     found = np.zeros((n, 2))
     x = y = height = 0.0
     for (members, places), side in zip(boxes, sides, strict=True):
