@@ -79,6 +79,7 @@ def test_a_random_graph_has_the_density_asked_for(n: int, density: float, seed: 
 @pytest.mark.parametrize("listed", [1 << 22, 0])
 def test_random_graphs_are_nested_and_uniform(directed: bool, listed: int, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(pairs, "_LISTED", listed)
+    monkeypatch.setattr(pairs, "_BLOCK", 64)
     n, total = 12, pairs.number_of_pairs(12, directed)
     taken = np.arange(0, total, 5)
     codes = [pairs.random_codes(np.random.default_rng(3), n, directed, m, taken) for m in (1, 10, 40)]

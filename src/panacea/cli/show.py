@@ -118,9 +118,8 @@ def show_datasets(name: str | None, picture: Path | None, keys: list[str], *, as
     defaults = {key: getattr(entry.defaults, key) for key in entry.defaults.__dataclass_fields__}
     if as_json:
         content = {"name": name, "summary": entry.summary, "source": entry.source, "defaults": defaults}
-        print(
-            json.dumps({**content, "keys": [{**row, "default": str(row["default"])} for row in field_rows(entry.keys)]})
-        )  # noqa: T201
+        rows = [{**row, "default": str(row["default"])} for row in field_rows(entry.keys)]
+        print(json.dumps({**content, "keys": rows}))  # noqa: T201
         return
     print(f"{name}: {entry.summary}\nsource: {entry.source}\n")  # noqa: T201
     print("training defaults: " + ", ".join(f"{key}={value}" for key, value in defaults.items()) + "\n")  # noqa: T201
