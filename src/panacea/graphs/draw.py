@@ -177,11 +177,11 @@ def _write_names(
     figure.draw_without_rendering()  # so that places in the picture are known
     centres = axes.transData.transform(places) * 72 / figure.dpi  # points
     taken = np.concatenate([centres - width / 2, centres + width / 2], axis=1)
-    outward = centres - _around(graph, centres)
+    plain = graph.undirected()
     for i, name in enumerate(names):
         text = name[:18]
         half = np.array([0.29 * _LETTERS * len(text), 0.42 * _LETTERS])
-        best = np.arctan2(outward[i, 1], outward[i, 0])
+        best = _free_angle(centres, i, plain.neighbours(i))
         for turn in (0.0, 0.8, -0.8, 1.6, -1.6, 2.4, -2.4, np.pi):
             way = np.array([np.cos(best + turn), np.sin(best + turn)])
             centre = centres[i] + way * (width / 2 + 1.5) + np.clip(way * 1.5, -1, 1) * half
@@ -195,12 +195,16 @@ def _write_names(
                 break
 
 
-def _around(graph: ClientGraph, centres: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """The mean place of every client's neighbours; of everyone where it has none."""
-    sources, targets, _ = graph.undirected().arcs()
-    total, count = np.zeros_like(centres), np.bincount(targets, minlength=graph.n)[:, None]
-    np.add.at(total, targets, centres[sources])
-    return np.where(count > 0, total / np.maximum(count, 1), centres.mean(axis=0))
+def _free_angle(centres: npt.NDArray[np.float64], i: int, linked: npt.NDArray[np.int64]) -> float:
+    """The middle of the widest gap between the edges of a client; away from everyone where it has none."""
+    if len(linked) == 0:
+        away = centres[i] - centres.mean(axis=0)
+        return float(np.arctan2(away[1], away[0]))
+    toward = centres[linked] - centres[i]
+    angles = np.sort(np.arctan2(toward[:, 1], toward[:, 0]))
+    gaps = np.diff(np.append(angles, angles[0] + 2 * np.pi))
+    widest = int(gaps.argmax())
+    return float(angles[widest] + gaps[widest] / 2)
 
 
 def _legend(figure: Any, axes: Any, kinds: npt.NDArray[np.int64] | None, held: npt.NDArray[np.bool_]) -> None:
