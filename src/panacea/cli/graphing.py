@@ -9,7 +9,6 @@ from typing import Any
 from rich.table import Table
 
 from panacea.cli.arguments import flat_keys
-from panacea.cli.progress import say
 from panacea.cli.show import console, field_rows, print_fields
 from panacea.errors import RequestError, unknown
 from panacea.graphs.keys import FILE, GRAPHS, GraphKeys, find_graph
@@ -88,6 +87,7 @@ def _explain(name: str, *, as_json: bool) -> None:
 
 def _show(arguments: list[str], out: Path | None, *, as_json: bool) -> None:
     flat = _request(arguments)
+    from panacea.cli.progress import say  # noqa: PLC0415
     from panacea.data.load import load_keys, resolve_keys  # noqa: PLC0415
     from panacea.data.picture import graph_picture  # noqa: PLC0415
     from panacea.experiment.config import build_config  # noqa: PLC0415

@@ -191,7 +191,7 @@ def _write_names(
                 place = axes.transData.inverted().transform(centre * figure.dpi / 72)
                 halo = [withStroke(linewidth=1.6, foreground="white")]
                 style = {"ha": "center", "va": "center_baseline", "fontsize": _LETTERS, "color": _INK, "zorder": 4}
-                axes.text(*place, text, path_effects=halo, **style)
+                axes.text(*place, text, path_effects=halo, gid=f"name-{i}", **style)
                 break
 
 
