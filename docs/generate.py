@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterable
 from pathlib import Path
 
 from pydantic import BaseModel
 
 from panacea.data.registry import dataset_names, find_dataset
 from panacea.experiment.config import key_help
+from panacea.graphs.keys import GRAPHS, GraphKeys
 from panacea.methods import find_method, method_names
 from panacea.models import find_model, model_names
 
@@ -23,11 +25,12 @@ def table(header: list[str], rows: list[list[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
-def fields(model: type[BaseModel], prefix: str) -> str:
-    """The keys of a pydantic model."""
+def fields(model: type[BaseModel], prefix: str, without: Iterable[str] = ()) -> str:
+    """The keys of a pydantic model, less some."""
     rows = [
         [f"`{prefix}.{name}`", f"`{field.get_default()}`", field.description or ""]
         for name, field in model.model_fields.items()
+        if name not in without
     ]
     return table(["key", "default", "meaning"], rows) if rows else "No parameters.\n"
 
@@ -58,10 +61,16 @@ def datasets_page() -> str:
 
 
 def keys_page() -> str:
-    """Every top-level key, and the networks."""
+    """Every top-level key, the graphs and the networks."""
     keys = [[f"`{name}`", f"`{default}`", meaning] for name, default, meaning in key_help()]
     parts = ["# Keys\n", "What `panacea run` and `panacea compare` take, in a YAML file or as `key=value`.\n"]
     parts.append(table(["key", "default", "meaning"], keys))
+    parts.append("# Graphs\n\n`graph=NAME` or a file; [graphs.md](graphs.md) explains them. Keys of all choices:\n")
+    parts.append(fields(GraphKeys, "graph"))
+    for name, choice in GRAPHS.items():
+        parts.append(f"## graph={name}\n\n{choice.summary}\n")
+        if choice.keys is not GraphKeys:
+            parts.append(fields(choice.keys, "graph", without=GraphKeys.model_fields))
     parts.append("# Networks\n\n`model=NAME`; `auto` picks by the task; `package.module:factory` is your own.\n")
     for name in model_names():
         if name != "auto":

@@ -211,6 +211,27 @@ def datasets(
     show_datasets(name, picture, keys or [], as_json=as_json)
 
 
+@app.command()
+def graphs(
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME | show DATA [key=value ...]]", show_default=False),
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="with show: draw the graph (.png, .svg or .pdf)")] = None,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """List the relation graphs, explain one, or show the one that `data=DATA graph=...` gives in numbers.
+
+    Example: panacea graphs show fl60
+
+    Example: panacea graphs show digits graph=knn graph.by=labels graph.drop=0.2 novel=0.2 --out graph.png
+    """
+    from panacea.cli.graphing import graphs_command  # noqa: PLC0415
+
+    graphs_command(arguments or [], out, as_json=as_json)
+
+
 @app.command(cls=_KeysCommand)
 def config(arguments: Arguments = None, debug: Debug = False) -> None:
     """Print every key, or the configuration that FILE and keys would give, as YAML.

@@ -19,12 +19,13 @@ from panacea.experiment.config import build_config, key_help
 if TYPE_CHECKING:
     from panacea.core.method import Method
 
-__all__ = ["print_keys", "show_config", "show_datasets", "show_methods"]
+__all__ = ["console", "field_rows", "print_fields", "print_keys", "show_config", "show_datasets", "show_methods"]
 
 
-def _console() -> Console:
-    console = Console()
-    return console if console.is_terminal else Console(width=120)
+def console() -> Console:
+    """Where tables go: as wide as the terminal, or 120 columns where there is none."""
+    terminal = Console()
+    return terminal if terminal.is_terminal else Console(width=120)
 
 
 def print_keys() -> None:
@@ -34,7 +35,7 @@ def print_keys() -> None:
         table.add_column(column, overflow="fold")
     for row in key_help():
         table.add_row(*row)
-    _console().print(table)
+    console().print(table)
 
 
 def show_config(arguments: list[str]) -> None:
@@ -49,7 +50,8 @@ def show_config(arguments: list[str]) -> None:
     print(yaml.safe_dump(nested(experiment.config), sort_keys=False, allow_unicode=True), end="")  # noqa: T201
 
 
-def _fields(model: type[BaseModel]) -> list[dict[str, Any]]:
+def field_rows(model: type[BaseModel]) -> list[dict[str, Any]]:
+    """The keys of a model: name, default, type, meaning."""
     rows = []
     for name, field in model.model_fields.items():
         annotation = field.annotation
@@ -58,13 +60,14 @@ def _fields(model: type[BaseModel]) -> list[dict[str, Any]]:
     return rows
 
 
-def _print_fields(title: str, prefix: str, model: type[BaseModel]) -> None:
+def print_fields(title: str, prefix: str, model: type[BaseModel]) -> None:
+    """The keys of a model as a table."""
     table = Table(title=title, title_justify="left", box=None, padding=(0, 1))
     for column in ("key", "default", "type", "meaning"):
         table.add_column(column, overflow="fold")
-    for row in _fields(model):
+    for row in field_rows(model):
         table.add_row(f"{prefix}.{row['key']}", str(row["default"]), row["type"], row["meaning"])
-    _console().print(table)
+    console().print(table)
 
 
 def _summary_line(cls: type[Method]) -> str:
@@ -80,11 +83,11 @@ def show_methods(name: str | None, *, as_json: bool) -> None:
         return
     cls = find_method(name)
     if as_json:
-        print(json.dumps({"name": name, "doc": inspect.getdoc(cls), "parameters": _fields(cls.parameter_model)}))  # noqa: T201
+        print(json.dumps({"name": name, "doc": inspect.getdoc(cls), "parameters": field_rows(cls.parameter_model)}))  # noqa: T201
         return
     print(f"{name}\n\n{inspect.getdoc(cls)}\n")  # noqa: T201
     if cls.parameter_model.model_fields:
-        _print_fields("parameters", "method", cls.parameter_model)
+        print_fields("parameters", "method", cls.parameter_model)
 
 
 def _print_names(command: str, lines: dict[str, str], as_json: bool) -> None:
@@ -96,7 +99,7 @@ def _print_names(command: str, lines: dict[str, str], as_json: bool) -> None:
     table.add_column("what it is", overflow="fold")
     for name, line in lines.items():
         table.add_row(name, line)
-    _console().print(table)
+    console().print(table)
 
 
 def show_datasets(name: str | None, picture: Path | None, keys: list[str], *, as_json: bool) -> None:
@@ -115,11 +118,12 @@ def show_datasets(name: str | None, picture: Path | None, keys: list[str], *, as
     defaults = {key: getattr(entry.defaults, key) for key in entry.defaults.__dataclass_fields__}
     if as_json:
         content = {"name": name, "summary": entry.summary, "source": entry.source, "defaults": defaults}
-        print(json.dumps({**content, "keys": [{**row, "default": str(row["default"])} for row in _fields(entry.keys)]}))  # noqa: T201
+        rows = [{**row, "default": str(row["default"])} for row in field_rows(entry.keys)]
+        print(json.dumps({**content, "keys": rows}))  # noqa: T201
         return
     print(f"{name}: {entry.summary}\nsource: {entry.source}\n")  # noqa: T201
     print("training defaults: " + ", ".join(f"{key}={value}" for key, value in defaults.items()) + "\n")  # noqa: T201
-    _print_fields("keys", "data", entry.keys)
+    print_fields("keys", "data", entry.keys)
 
 
 def _draw(name: str, picture: Path, keys: list[str]) -> None:

@@ -12,12 +12,12 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
 from panacea.core.validation import validated
-from panacea.data._edges import graph_of_file
 from panacea.data._files import SUFFIXES, natural_order, read_npz, read_table
 from panacea.data._samples import Samples, samples_of_tables
 from panacea.data.task import Kind
 from panacea.errors import RequestError
 from panacea.graphs import ClientGraph
+from panacea.graphs.files import read_csv
 
 __all__ = ["FolderContents", "TaskFile", "folder_contents"]
 
@@ -68,7 +68,7 @@ def folder_contents(
     if clients is not None and clients > len(paths):
         raise RequestError(f"clients={clients}: {folder}/clients has {len(paths)} clients")
     settings = _settings(folder / "task.yaml")
-    graph, notes = graph_of_file(folder / "edges.csv", names) if (folder / "edges.csv").is_file() else (None, ())
+    graph, notes = read_csv(folder / "edges.csv", names) if (folder / "edges.csv").is_file() else (None, ())
     if clients is not None:
         paths = paths[:clients]
         graph = None if graph is None else graph.take(np.arange(clients))

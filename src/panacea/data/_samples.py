@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
+from panacea.core.values import shown
 from panacea.errors import RequestError
 
 __all__ = [
@@ -18,10 +19,8 @@ __all__ = [
     "Samples",
     "Table",
     "as_array",
-    "is_frame",
     "numbers",
     "samples_of_tables",
-    "shown",
     "table_of_frame",
 ]
 
@@ -83,11 +82,6 @@ class Table:
     unit: str = "row"
 
 
-def is_frame(value: object) -> bool:
-    """Whether a value is a DataFrame (of pandas or of a library that looks like it)."""
-    return hasattr(value, "columns") and hasattr(value, "to_numpy")
-
-
 def table_of_frame(frame: Any, name: str) -> Table:
     """The columns of a DataFrame."""
     titles = [str(title) for title in frame.columns]
@@ -107,11 +101,6 @@ def as_array(value: object, what: str) -> Array:
         return np.asarray(value)
     except ValueError:
         raise RequestError(f"{what} is not a regular array: its rows have different lengths") from None
-
-
-def shown(value: object) -> str:
-    """A value in a message: words in quotes, numbers plain."""
-    return repr(value.item() if isinstance(value, np.generic) else value)
 
 
 def numbers(values: Array, where: Callable[[Sequence[int]], str]) -> npt.NDArray[np.float32]:

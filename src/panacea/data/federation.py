@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
 
-    from panacea.data._edges import Edges
     from panacea.data._samples import Clients
     from panacea.data.task import Kind
+    from panacea.graphs.convert import GraphLike
 
 __all__ = ["SPLITS", "Federation", "Task"]
 
@@ -112,6 +112,13 @@ class Federation:
         mask[chosen] = True
         return replace(self, novel=mask)
 
+    def with_graph(self, graph: GraphLike) -> Federation:
+        """The same federation with another relation graph: anything that `panacea.graphs.as_graph` takes."""
+        from panacea.graphs.convert import as_graph  # noqa: PLC0415
+
+        found, notes = as_graph(graph, self.names)
+        return replace(self, graph=found, notes=self.notes + notes)
+
     @classmethod
     def from_clients(
         cls,
@@ -183,7 +190,7 @@ class Federation:
         *,
         x_test: Clients | None = None,
         y_test: Clients | None = None,
-        edges: Edges | None = None,
+        edges: GraphLike | None = None,
         task: Kind | Task | None = None,
         classes: int | Sequence[str] | None = None,
         names: Sequence[str] | None = None,

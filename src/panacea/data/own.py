@@ -9,15 +9,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from panacea.core.values import is_frame
 from panacea.data._assemble import assemble
-from panacea.data._edges import Edges, graph_of_edges
 from panacea.data._folder import folder_contents
 from panacea.data._samples import (
     Array,
     Clients,
     Samples,
     as_array,
-    is_frame,
     numbers,
     samples_of_tables,
     table_of_frame,
@@ -25,6 +24,7 @@ from panacea.data._samples import (
 from panacea.data.federation import Federation
 from panacea.data.task import Kind, Task
 from panacea.errors import RequestError
+from panacea.graphs.convert import GraphLike, as_graph
 
 __all__ = ["from_arrays", "from_folder"]
 
@@ -35,7 +35,7 @@ def from_arrays(
     *,
     x_test: Clients | None = None,
     y_test: Clients | None = None,
-    edges: Edges | None = None,
+    edges: GraphLike | None = None,
     task: Kind | Task | None = None,
     classes: int | Sequence[str] | None = None,
     names: Sequence[str] | None = None,
@@ -58,7 +58,8 @@ def from_arrays(
             ``target``, else the last one.
         x_test: test inputs per client, when the test samples are already chosen; then `test` is not used.
         y_test: test targets per client.
-        edges: who is related to whom: pairs of positions or names, with a weight or without.
+        edges: who is related to whom: pairs of positions or names, with a weight or without; or a graph in any form
+            that `panacea.graphs.as_graph` knows (a file, networkx, PyG, an adjacency matrix, a `ClientGraph`).
         task: ``classification``, ``regression`` or ``forecasting``, or a `Task`; by default integers, booleans and
             words are classes, floats are amounts.
         classes: number of classes, or their names in label order; by default what occurs.
@@ -95,7 +96,7 @@ def from_arrays(
         if held is not None or test_keys != keys:
             raise RequestError("x_test: needs the same clients as x, and no column 'split'")
         held, _ = _samples(test_inputs, y_test if y_test is not None else y, titles, keys, ("x_test", "y_test"))
-    graph, notes = graph_of_edges(edges, titles) if edges is not None else (None, ())
+    graph, notes = as_graph(edges, titles) if edges is not None else (None, ())
     return assemble(
         clients,
         held,

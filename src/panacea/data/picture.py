@@ -1,4 +1,4 @@
-"""A picture of who has what: labels per client, or the spread of targets per client."""
+"""Pictures of a federation: who has what (labels, or the spread of targets), and who is related to whom."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from panacea.errors import RequestError
+from panacea.graphs.draw import DRAWN_UP_TO, draw_graph
 
 if TYPE_CHECKING:
     from panacea.data.federation import Federation
 
-__all__ = ["label_counts", "label_picture"]
+__all__ = ["drawable", "graph_picture", "label_counts", "label_picture"]
 
 _BLUE, _ORANGE, _GREY, _BAND = "#0072b2", "#d55e00", "#5f6b7a", "#eef2f6"  # Okabe and Ito's colours, and greys
 _FEW_CLIENTS, _FEW_CLASSES = 64, 40  # up to here every client has a mark of its own
@@ -66,6 +67,32 @@ def label_picture(federation: Federation, path: str | os.PathLike[str]) -> Path:
     out.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(out, metadata={"Date": None} if out.suffix.lower() == ".svg" else None)
     return out
+
+
+def drawable(federation: Federation) -> bool:
+    """Whether there is a graph, and not too large a one for a picture."""
+    return federation.graph is not None and federation.graph.n <= DRAWN_UP_TO
+
+
+def graph_picture(federation: Federation, path: str | os.PathLike[str]) -> Path:
+    """Draw the relation graph: where the clients are if their features are coordinates, coloured by group or degree.
+
+    Args:
+        federation: what to draw; it must have a graph.
+        path: file to write; its suffix (.png, .svg or .pdf) says the format.
+    """
+    if federation.graph is None:
+        raise RequestError(f"{federation.name} has no relation graph to draw")
+    features = federation.features
+    return draw_graph(
+        federation.graph,
+        path,
+        features if features is not None and features.shape[1] == 2 else None,
+        federation.groups,
+        names=federation.names,
+        novel=federation.novel,
+        title=federation.name,
+    )
 
 
 def _dots(axes: Any, federation: Federation) -> None:

@@ -36,7 +36,11 @@ class ExperimentConfig(BaseModel):
     model: Section = Field(
         Section(name="auto"), description="target network: auto, a name, or package.module:factory; model.* its options"
     )
-    graph: Section = Field(Section(name="given"), description="relation graph: given (by the data), complete, empty")
+    graph: Section = Field(
+        Section(name="given"),
+        description="relation graph: given (by the data), knn, gaussian, complete, empty, random or a FILE; "
+        "graph.* are its keys (panacea graphs)",
+    )
     rounds: int | None = Field(None, ge=1, description="communication rounds")
     cohort: int | None = Field(None, ge=1, description="clients per round; default min(5, clients)")
     local_steps: int | None = Field(None, ge=1, description="K_c, local SGD steps per visit")
@@ -109,8 +113,12 @@ _EXAMPLES = {"data": "fl60", "method": "fedavg", "model": "auto", "graph": "give
 
 def identity(config: ExperimentConfig) -> str:
     """Six hex digits of everything that can change a result."""
+    from panacea.graphs.keys import FILE, is_graph_file  # noqa: PLC0415  (a request needs no NumPy to be read)
+
     content = config.model_dump(mode="json", exclude=set(_WITHOUT_EFFECT))
     content["data"]["keys"].pop("root", None)  # what the data is, its digest says
+    if is_graph_file(config.graph.name):
+        content["graph"]["name"] = FILE  # likewise
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:6]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 from typing import Any
 
@@ -22,11 +21,11 @@ from panacea.data.federation import Federation
 from panacea.data.load import load_keys, resolve_keys
 from panacea.data.registry import TrainingDefaults, find_dataset
 from panacea.engines import Engine, LocalSettings, default_block, make_engine
-from panacea.errors import RequestError, unknown
+from panacea.errors import RequestError
 from panacea.experiment.checkpoint import Checkpoint
 from panacea.experiment.config import ExperimentConfig, Section, identity
 from panacea.experiment.history import History
-from panacea.graphs import ClientGraph
+from panacea.experiment.relations import relate, resolve_graph
 from panacea.methods import make_method
 from panacea.models import build_model
 from panacea.models.registry import resolve_model
@@ -34,7 +33,6 @@ from panacea.models.target import TargetModel
 
 __all__ = ["Experiment"]
 
-_GRAPHS = ("given", "complete", "empty")
 _TRACE_FROM = 20_000  # local steps from which recording the gradient pays off
 
 
@@ -63,15 +61,17 @@ class Experiment:
         federation = _with_novel(config, federation)
         config = _with_defaults(config, defaults, federation)
         self.method: Method = make_method(config.method.name, config.method.keys)
+        links = resolve_graph(config.graph, config.seed)
         if federation is None:
             keys = resolve_keys(config.data.name, config.data.keys, config.seed)
             federation = load_keys(config.data.name, keys, config.novel)
             config = _with(config, data=Section(name=config.data.name, keys=keys.model_dump(mode="json")))
-        self.federation = _with_graph(federation, config.graph)
+        self.federation, graph = relate(federation, config.graph.name, links)
         digest = _digest(self.federation)
         if config.data_digest not in (None, digest):
-            raise RequestError(f"data={config.data.name}: the data has changed since this run began; start a new one")
-        config = _with(config, data_digest=digest)
+            what = f"data={config.data.name} or graph={config.graph.name}"
+            raise RequestError(f"{what}: the data has changed since this run began; start a new one")
+        config = _with(config, graph=graph, data_digest=digest)
         self.streams = Streams(config.seed)
         task = self.federation.task
         spec = config.model.name if module is None else module
@@ -258,8 +258,9 @@ def _digest(federation: Federation) -> str:
     content = hashlib.sha256(federation.bounds.tobytes())
     for part in (federation.x.numpy(), federation.y.numpy(), federation.novel):
         content.update(np.ascontiguousarray(part).tobytes())
-    if federation.graph is not None:
-        content.update(federation.graph.edges.tobytes())
+    graph = federation.graph
+    if graph is not None:
+        content.update(graph.edges.tobytes() + graph.weights.tobytes() + bytes([graph.directed]))
     return f"sha256-{content.hexdigest()[:12]}"
 
 
@@ -269,15 +270,3 @@ def _model_digest(target: TargetModel) -> str:
     for vector in (target.initial, target.statistics):
         content.update(vector.cpu().numpy().tobytes())
     return f"sha256-{content.hexdigest()[:12]}"
-
-
-def _with_graph(federation: Federation, graph: Section) -> Federation:
-    if graph.name not in _GRAPHS:
-        raise unknown("graph", graph.name, _GRAPHS)
-    if graph.keys:
-        raise RequestError(f"unknown key 'graph.{next(iter(graph.keys))}'; graph={graph.name} has no keys")
-    if graph.name == "given":
-        return federation
-    n = len(federation)
-    pairs = np.stack(np.triu_indices(n, 1), axis=1) if graph.name == "complete" else np.zeros((0, 2), np.int64)
-    return dataclasses.replace(federation, graph=ClientGraph.from_edges(n, pairs)[0])

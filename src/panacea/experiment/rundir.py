@@ -49,6 +49,7 @@ class RunDirectory:
         self.clients = path / "clients.csv"
         self.summary = path / "summary.json"
         self.graph = path / "graph.npz"
+        self.graph_summary = path / "graph.json"
         self.report = path / "report.html"
         self.figures = path / "figures"
         self.checkpoints = CheckpointStore(path / "checkpoint")

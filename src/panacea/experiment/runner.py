@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import time
 from collections.abc import Sequence
@@ -17,8 +18,9 @@ from panacea.evaluation.evaluate import Evaluation, evaluate_alternatives, evalu
 from panacea.evaluation.metrics import mean, spread, worst_decile
 from panacea.experiment.checkpoint import Checkpoint
 from panacea.experiment.experiment import Experiment
-from panacea.experiment.files import append_line, write_csv, write_json
+from panacea.experiment.files import append_line, write_atomically, write_csv, write_json
 from panacea.experiment.interrupt import Interrupted, Interrupter
+from panacea.experiment.relations import graph_summary
 from panacea.experiment.rundir import RunDirectory
 
 __all__ = ["Callback", "client_columns", "client_table", "run_experiment"]
@@ -268,6 +270,10 @@ def client_table(experiment: Experiment) -> list[tuple[Any, ...]]:
 
 def _write_results(experiment: Experiment, directory: RunDirectory, summary: dict[str, Any]) -> None:
     write_csv(directory.clients, client_columns(experiment), client_table(experiment))
-    if experiment.federation.graph is not None:
-        experiment.federation.graph.save(directory.graph)
+    numbers = graph_summary(experiment.federation)
+    if experiment.federation.graph is not None and numbers is not None:
+        content = io.BytesIO()
+        experiment.federation.graph.save(content)
+        write_atomically(directory.graph, content.getvalue())
+        write_json(directory.graph_summary, numbers.to_dict())
     write_json(directory.summary, summary)  # last: its presence says that the run is complete

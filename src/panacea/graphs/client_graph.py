@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from panacea.errors import RequestError
 
-__all__ = ["ClientGraph"]
+__all__ = ["ClientGraph", "npz_arrays"]
 
 Ids: TypeAlias = npt.NDArray[np.int64]
 Weights: TypeAlias = npt.NDArray[np.float32]
@@ -191,14 +191,7 @@ class ClientGraph:
         Raises:
             RequestError: there is no such file, or it does not hold a graph.
         """
-        try:
-            with np.load(path, allow_pickle=False) as stored:
-                parts = {key: stored[key] for key in stored.files}
-        except FileNotFoundError:
-            raise RequestError(f"{path}: no such file") from None
-        except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile):
-            raise RequestError(f"{path}: not an npz file of plain arrays") from None
-        return cls.from_arrays(parts, str(path))[0]
+        return cls.from_arrays(npz_arrays(path), str(path))[0]
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, npt.NDArray[Any]], source: str) -> tuple[ClientGraph, tuple[str, ...]]:
@@ -212,6 +205,20 @@ class ClientGraph:
         if directed.ndim or directed.dtype.kind not in "biu":
             raise RequestError(f"{source}: directed is true or false, not {directed}")
         return cls.from_edges(int(n), arrays["edges"], arrays.get("weights"), source, directed=bool(directed))
+
+
+def npz_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
+    """The arrays of an npz file, by name; pickled objects are not read."""
+    try:
+        stored = np.load(path, allow_pickle=False)
+        if isinstance(stored, np.ndarray):
+            raise ValueError  # a single array, not a file of named ones
+        with stored:
+            return {key: stored[key] for key in stored.files}
+    except FileNotFoundError:
+        raise RequestError(f"{path}: no such file") from None
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile):
+        raise RequestError(f"{path}: not an npz file of plain arrays") from None
 
 
 def _pairs(edges: Iterable[Sequence[int]] | Ids, source: str) -> Ids:

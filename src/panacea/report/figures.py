@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from panacea.data.picture import label_picture
+from panacea.data.picture import drawable, graph_picture, label_picture
 from panacea.experiment.experiment import Experiment
 from panacea.experiment.rundir import RunDirectory
 from panacea.experiment.runner import client_table
@@ -51,11 +51,14 @@ def draw_run(experiment: Experiment, directory: RunDirectory) -> list[tuple[str,
     _save(_clients(experiment, metric), folder, "clients")
     for suffix in (".png", ".svg"):
         label_picture(experiment.federation, folder / f"labels{suffix}")
-    return [
+        if drawable(experiment.federation):
+            graph_picture(experiment.federation, folder / f"graph{suffix}")
+    captions = [
         ("convergence", f"{metric} on test data over rounds: mean over clients and one standard deviation"),
         ("clients", f"{metric} of every client's own model on its own test data, sorted"),
         ("labels", "what every client has"),
     ]
+    return captions + ([("graph", "who is related to whom")] if drawable(experiment.federation) else [])
 
 
 def _convergence(lines: list[dict[str, Any]], metric: str, selected: int) -> Figure:

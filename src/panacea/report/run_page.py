@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 import re
 from collections.abc import Callable
 from typing import Any
@@ -63,11 +64,14 @@ def write_run_report(experiment: Experiment, directory: RunDirectory, summary: d
         f"<title>{html.escape(title)}</title><style>{_STYLE}</style></head><body><h1>{html.escape(title)}</h1>"
         f"{_headline(summary)}{figures}"
         f"<h2>Clients</h2>{_clients(experiment)}"
+        f"{_graph(directory)}"
         f"<h2>Summary</h2>{_table(('key', 'value'), list(summary.items()))}"
         f"<h2>Configuration and environment</h2><pre>{html.escape(directory.config_file.read_text(encoding='utf-8'))}"
         "</pre></body></html>\n"
     )
     write_atomically(directory.report, page)
+    if experiment.federation.graph is not None and "graph" not in dict(captions):
+        return f"no picture of the graph: {len(experiment.federation):,} clients are too many to draw"
     return None
 
 
@@ -79,6 +83,14 @@ def _clients(experiment: Experiment) -> str:
         else ""
     )
     return f"{more}<div class='wide'>{_table(client_columns(experiment), rows[:_MOST_ROWS])}</div>"
+
+
+def _graph(directory: RunDirectory) -> str:
+    """The relation graph in numbers, if there is one."""
+    if not directory.graph_summary.exists():
+        return ""
+    numbers = json.loads(directory.graph_summary.read_text(encoding="utf-8"))
+    return f"<h2>Relation graph</h2>{_table(('what', 'value'), list(numbers.items()))}"
 
 
 def _inline(directory: RunDirectory, stem: str) -> str:
