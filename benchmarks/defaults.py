@@ -72,6 +72,25 @@ CANDIDATES: dict[str, dict[str, Any]] = {
     "residual, norm, view 10": {"preset": "paper", "residual": True, "norm": True, "newcomer_view": 10.0},
     "gat, view 3": {"preset": "paper", "encoder": "gat", "newcomer_view": 3.0},
     "sage, laplacian h0": {"preset": "paper", "encoder": "sage", "h0": "laplacian"},
+    "sage, view 1, lambda_d 0.01": {"preset": "paper", "encoder": "sage", "newcomer_view": 1.0, "lambda_d": 0.01},
+    "sage, view 3, lambda_d 0.01": {"preset": "paper", "encoder": "sage", "newcomer_view": 3.0, "lambda_d": 0.01},
+    "residual, norm, view 10, lambda_d 0.01": {
+        "preset": "paper",
+        "residual": True,
+        "norm": True,
+        "newcomer_view": 10.0,
+        "lambda_d": 0.01,
+    },
+    "sage, residual, norm, view 10, lambda_d 0.01": {
+        "preset": "paper",
+        "encoder": "sage",
+        "residual": True,
+        "norm": True,
+        "newcomer_view": 10.0,
+        "lambda_d": 0.01,
+    },
+    "paper, lambda_d 0.01": {"preset": "paper", "lambda_d": 0.01},
+    "residual, norm, view 30": {"preset": "paper", "residual": True, "norm": True, "newcomer_view": 30.0},
     "laplacian h0": {"preset": "paper", "h0": "laplacian"},
 }
 
