@@ -189,3 +189,12 @@ def test_no_picture_of_a_very_large_graph(tmp_path: Path, monkeypatch: pytest.Mo
     assert said == ["note: no picture of the graph: 12 clients are too many to draw"]
     assert not list(directory.figures.glob("graph.*"))
     assert json.loads(directory.graph_summary.read_text())["nodes"] == 12
+
+
+def test_a_file_does_not_hide_a_choice_of_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "knn").write_text("")
+    (tmp_path / "mine").write_text("")
+    assert experiment(graph="knn").config.graph.name == "knn"
+    with pytest.raises(RequestError, match=r"mine: a graph file ends in .csv, .npz, .graphml"):
+        experiment(graph="mine")
