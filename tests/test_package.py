@@ -28,6 +28,7 @@ LAYERS = [
     "methods",
     "evaluation",
     "experiment",
+    "theory",
     "report",
     "api",
     "cli",
@@ -115,6 +116,8 @@ def test_documented_commands_are_understood(tmp_path: Path, monkeypatch: pytest.
         if arguments[0] in ("run", "compare"):
             arguments = [a for a in arguments if a.partition("=")[0] not in ("rounds", "local_steps")]
             arguments += ["rounds=1", "local_steps=1"]
+        if arguments[0] == "theory":
+            arguments += ["--trials", "500", "--search", "3"]  # the last one counts
         done = subprocess.run(
             [sys.executable, "-m", "panacea", *arguments], capture_output=True, text=True, check=False
         )

@@ -170,6 +170,29 @@ def config(arguments: Arguments = None, debug: Debug = False) -> None:
     show_config(arguments or [])
 
 
+@app.command()
+def theory(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME ...]", show_default=False)] = None,
+    trials: Annotated[int, typer.Option("--trials", help="Monte-Carlo draws of every mean")] = 20_000,
+    seed: Annotated[int, typer.Option("--seed", help="of all random numbers")] = 0,
+    search: Annotated[int, typer.Option("--search", help="try every graph with up to so many clients (2 to 6)")] = 5,
+    out: Annotated[Path | None, typer.Option("--out", help="write theory.csv, theory.md and figures there")] = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Check the papers' theorems numerically, as printed and as corrected: all, or those named.
+
+    Names: theorem-3.1, theorem-3.2, theorem-3.3, lemma, ordering, fedamp-1, fedamp-2.
+    Exits with 1 if a corrected statement fails.
+
+    Example: panacea theory theorem-3.3 lemma --out theory
+    """
+    from panacea.cli.theorising import check_theory  # noqa: PLC0415
+
+    check_theory(names or [], trials, seed, search, out, as_json=as_json, quiet=quiet)
+
+
 def run_command_line(arguments: list[str]) -> int:
     """Run one command; returns the exit code. Errors are one line on standard error."""
     word, code = "error", 1

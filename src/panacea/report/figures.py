@@ -17,13 +17,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["draw_run"]
+__all__ = ["draw_run", "new_figure", "save_figure"]
 
 _BLUE, _ORANGE, _GREY = "#0072b2", "#d55e00", "#5f6b7a"  # Okabe and Ito's colours: readable by everyone
 _FEW_CLIENTS = 400  # up to here every client has a bar of its own
 
 
-def _figure(width: float = 6.4) -> tuple[Figure, Axes]:
+def new_figure(width: float = 6.4) -> tuple[Figure, Axes]:
+    """An empty figure in the project's look."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415
     from matplotlib.figure import Figure as MplFigure  # noqa: PLC0415
 
@@ -36,7 +37,8 @@ def _figure(width: float = 6.4) -> tuple[Figure, Axes]:
     return figure, axes
 
 
-def _save(figure: Figure, folder: Path, name: str) -> None:
+def save_figure(figure: Figure, folder: Path, name: str) -> None:
+    """Write NAME.png and NAME.svg."""
     for suffix in (".png", ".svg"):
         figure.savefig(folder / f"{name}{suffix}", metadata={"Date": None} if suffix == ".svg" else None)
 
@@ -47,8 +49,8 @@ def draw_run(experiment: Experiment, directory: RunDirectory) -> list[tuple[str,
     folder.mkdir(exist_ok=True)
     lines = [json.loads(line) for line in directory.metrics.read_text(encoding="utf-8").splitlines()]
     metric = experiment.federation.task.metric
-    _save(_convergence(lines, metric, experiment.history.numbers["selected_round"]), folder, "convergence")
-    _save(_clients(experiment, metric), folder, "clients")
+    save_figure(_convergence(lines, metric, experiment.history.numbers["selected_round"]), folder, "convergence")
+    save_figure(_clients(experiment, metric), folder, "clients")
     for suffix in (".png", ".svg"):
         label_picture(experiment.federation, folder / f"labels{suffix}")
     return [
@@ -59,7 +61,7 @@ def draw_run(experiment: Experiment, directory: RunDirectory) -> list[tuple[str,
 
 
 def _convergence(lines: list[dict[str, Any]], metric: str, selected: int) -> Figure:
-    figure, axes = _figure()
+    figure, axes = new_figure()
     rounds = np.array([line["round"] for line in lines])
 
     def column(name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -86,7 +88,7 @@ def _convergence(lines: list[dict[str, Any]], metric: str, selected: int) -> Fig
 def _clients(experiment: Experiment, metric: str) -> Figure:
     rows = [row for row in client_table(experiment) if row[7] == row[7]]
     rows.sort(key=lambda row: row[7])
-    figure, axes = _figure(min(14.0, max(6.4, 0.14 * len(rows) + 2)))
+    figure, axes = new_figure(min(14.0, max(6.4, 0.14 * len(rows) + 2)))
     values = np.array([row[7] for row in rows], float)
     novel = np.array([bool(row[2]) for row in rows])
     place = np.arange(len(rows))

@@ -156,9 +156,7 @@ def _tie(stream: np.random.Generator) -> Row:
 def _ranks(settings: Settings) -> list[Row]:
     kinds = {"path": path, "cycle": cycle, "star": star, "clique": clique}
     sizes = {"path": (7, 8, 12), "cycle": (3, 4, 5, 6, 7, 8, 9, 12), "star": (8,), "clique": (5,)}
-    rows = [
-        _rank_row(f"{kind} {n}", make(n), known_rank(kind, n)) for kind, make in kinds.items() for n in sizes[kind]
-    ]
+    rows = [_rank_row(f"{kind} {n}", make(n), known_rank(kind, n)) for kind, make in kinds.items() for n in sizes[kind]]
     named: dict[str, Floats | None] = {
         "2 hubs, 28 leaves": hubs(30, 2),
         "twins 12": _twins(),

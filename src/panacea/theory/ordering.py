@@ -44,7 +44,7 @@ _RANDOM = {6: 1_000, 9: 800, 12: 700, 20: 500}  # clients: graphs
 
 
 def quotient_printed(graph: Floats, m: int, layers: int) -> Floats:
-    """r / m with rows that sum to one."""
+    """The printed order: r / m with rows that sum to one."""
     return squared(remainder(power(by_rows(graph), layers), m)) / m
 
 
@@ -65,7 +65,10 @@ Quotient = Callable[[Floats, int, int], Floats]
 
 def _largest(quotient: Quotient, families: Iterable[tuple[Floats, list[int]]]) -> float:
     return max(
-        float(quotient(graphs, m, layers).max()) for graphs, attacked in families for m in attacked for layers in _LAYERS
+        float(quotient(graphs, m, layers).max())
+        for graphs, attacked in families
+        for m in attacked
+        for layers in _LAYERS
     )
 
 
@@ -88,7 +91,11 @@ def check_ordering(settings: Settings) -> Finding:
         printed = _largest(quotient_printed, graphs)
         for check, quotient in (("A", quotient_a), ("B", quotient_b)):
             rows.append(_row(f"Check {check}, {family}", printed, _largest(quotient, graphs)))
-    headings = {"printed": "r / m, rows to one (printed)", "corrected": "quotient, columns to one", "reference": "bound"}
+    headings = {
+        "printed": "r / m, rows to one (printed)",
+        "corrected": "quotient, columns to one",
+        "reference": "bound",
+    }
     return Finding(
         "ordering",
         "Remark 1: Panacea's risk is at most pFedHN's",
@@ -99,7 +106,12 @@ def check_ordering(settings: Settings) -> Finding:
             Table(
                 "Check B, hubs attacked: risk of Panacea / risk of pFedHN",
                 [_hub_row(settings, n, h, layers) for n, h, layers in _HUBS],
-                {"printed": "r / m (printed)", "corrected": "corrected", "measured": "Monte-Carlo", "reference": "bound"},
+                {
+                    "printed": "r / m (printed)",
+                    "corrected": "corrected",
+                    "measured": "Monte-Carlo",
+                    "reference": "bound",
+                },
             ),
         ],
     )

@@ -1,0 +1,181 @@
+"""Files of `panacea theory --out`: theory.csv, theory.md and figures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from panacea.errors import RequestError
+from panacea.experiment.files import write_atomically, write_csv
+from panacea.report.figures import new_figure, save_figure
+from panacea.theory import Finding, Row, Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["columns_of", "number", "write_theory"]
+
+_BLUE, _ORANGE, _GREY, _GREEN = "#0072b2", "#d55e00", "#5f6b7a", "#009e73"  # Okabe and Ito's colours
+
+_CSV = (
+    "statement", "table", "case", "printed", "corrected", "measured", "standard_error", "distance", "reference",
+    "printed_holds", "holds", "verdict",
+)  # fmt: skip
+
+
+def number(value: float | None) -> str:
+    """Four significant digits, whole numbers as such.
+
+    >>> number(12.91666), number(60.0), number(4.45e-9), number(None)
+    ('12.92', '60', '4.45e-09', '')
+    """
+    if value is None or math.isnan(value):
+        return ""
+    if value == round(value) and abs(value) < 1e6:
+        return str(round(value))
+    return f"{value:.2f}" if 10 <= abs(value) < 1e6 else f"{value:.4g}" if abs(value) >= 1e-3 else f"{value:.3g}"
+
+
+def columns_of(table: Table) -> list[tuple[str, list[str]]]:
+    """Headings and cells of the columns that have something to say."""
+    rows, names = table.rows, table.headings
+    cells = {
+        "case": [row.case for row in rows],
+        "printed": [number(row.printed) for row in rows],
+        "corrected": [number(row.corrected) for row in rows],
+        "measured": [_measured(row) for row in rows],
+        "distance": ["" if row.distance is None else f"{row.distance:.1f}" for row in rows],
+        "reference": [number(row.reference) for row in rows],
+        "verdict": [row.verdict for row in rows],
+    }
+    plain = {"measured": "measured", "distance": "|diff| / SE", "reference": "reference"}
+    return [(names.get(key, plain.get(key, key)), column) for key, column in cells.items() if any(column)]
+
+
+def _measured(row: Row) -> str:
+    if row.error is None:
+        return number(row.measured)
+    return f"{row.measured:.{max(0, 1 - math.floor(math.log10(row.error)))}f} ± {row.error:.2g}" if row.error else "?"
+
+
+def markdown(findings: Sequence[Finding]) -> str:
+    """All tables as Markdown."""
+    parts = []
+    for finding in findings:
+        parts.append(f"## {finding.title}\n\n{finding.explanation}\n")
+        for table in finding.tables:
+            columns = columns_of(table)
+            lines = [[heading for heading, _ in columns], ["---"] * len(columns)]
+            lines += [list(line) for line in zip(*(cells for _, cells in columns), strict=True)]
+            body = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+            parts.append(f"{table.title}:\n\n{body}\n")
+    return "\n".join(parts)
+
+
+def write_theory(findings: Sequence[Finding], folder: Path) -> None:
+    """Write everything; figures are drawn for the statements that are there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        rows = [
+            (finding.name, table.title, row.case, row.printed, row.corrected, row.measured, row.error, row.distance,
+             row.reference, row.printed_holds, row.holds, row.verdict)
+            for finding in findings
+            for table in finding.tables
+            for row in table.rows
+        ]  # fmt: skip
+        write_csv(folder / "theory.csv", _CSV, rows)
+        write_atomically(folder / "theory.md", "# The theorems, checked\n\n" + markdown(findings))
+        for finding in findings:
+            for name, figure in _figures(finding).items():
+                save_figure(figure, folder, name)
+    except OSError as error:
+        raise RequestError(f"--out {folder}: cannot write there ({error.strerror or error})") from None
+
+
+def _figures(finding: Finding) -> dict[str, Figure]:
+    if finding.name == "theorem-3.3":
+        return {"check-b": _check_b(finding.tables[1])}
+    if finding.name == "lemma":
+        return {"lemma": _lemma(finding.curves)}
+    if finding.name == "fedamp-1":
+        return {"fedamp-1": _convergence(finding.curves, r"$\min_k\ \mathcal{G}(W^k) - \mathcal{G}^*$")}
+    if finding.name == "fedamp-2":
+        return {"fedamp-2": _convergence(finding.curves, r"$\min_k\ \|\nabla\mathcal{G}(W^k)\|^2$")}
+    return {}
+
+
+def _check_b(table: Table) -> Figure:
+    figure, axes = new_figure(8.0)
+    rows = table.rows
+    place = np.arange(len(rows))
+    series = (
+        ("printed (2dk/n) r", [row.printed for row in rows], None, _ORANGE),
+        ("corrected", [row.corrected for row in rows], None, _BLUE),
+        (
+            "Monte-Carlo ± 3 standard errors",
+            [row.measured for row in rows],
+            [3 * (row.error or 0) for row in rows],
+            _GREY,
+        ),
+    )
+    for shift, (label, values, errors, colour) in zip((-0.27, 0.0, 0.27), series, strict=True):
+        heights = np.array(values, dtype=float)
+        bars = axes.bar(place + shift, heights, 0.25, color=colour, label=label, yerr=errors, capsize=2)
+        axes.bar_label(bars, [f"{height:.1f}" for height in heights], fontsize=7, padding=2)
+    names = [row.case.replace(", ", "\n", 1) for row in rows]
+    axes.set_xticks(place, names, fontsize=8)
+    axes.set_ylabel("expected risk of Panacea")
+    axes.set_title("Theorem 3.3 where V* G = V*", fontsize=10, loc="left")
+    axes.legend(frameon=False, fontsize=8)
+    axes.grid(visible=False, axis="x")
+    return figure
+
+
+def _lemma(curves: dict[str, list[float]]) -> Figure:
+    figure, axes = new_figure()
+    for hubs, colour in ((1, _GREEN), (2, _BLUE), (3, _ORANGE)):
+        word = "hub" if hubs == 1 else "hubs"
+        axes.plot(
+            curves["n"], curves[f"{hubs} hubs, rows"], color=colour, label=f"{hubs} {word}, rows to one (printed)"
+        )
+        axes.plot(
+            curves["n"],
+            curves[f"{hubs} hubs, columns"],
+            color=colour,
+            linestyle="--",
+            label=f"{hubs} {word}, columns to one",
+        )
+    axes.axhline(1, color=_GREY, linewidth=1)
+    axes.annotate(
+        "the lemma's bound",
+        (1, 1),
+        xycoords=("axes fraction", "data"),
+        fontsize=8,
+        color=_GREY,
+        ha="right",
+        va="bottom",
+    )
+    axes.set_xlabel("clients n (hubs attacked, the others leaves)")
+    axes.set_ylabel("r / m")
+    axes.set_ylim(0)
+    axes.set_title("Lemma III.4: 0 <= r <= m", fontsize=10, loc="left")
+    axes.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def _convergence(curves: dict[str, list[float]], label: str) -> Figure:
+    figure, axes = new_figure()
+    rounds = np.array(curves["K"])
+    drawn = (("bound", "the theorem's bound", _GREY, "--"), ("printed", "Eq. (5) as printed", _ORANGE, "-"))
+    for key, name, colour, line in (*drawn, ("corrected", "with the factor 2", _BLUE, "-")):
+        values = np.array(curves[key])
+        seen = values > 1e-13
+        axes.loglog(rounds[seen], values[seen], color=colour, linestyle=line, marker="o", markersize=3, label=name)
+    axes.set_xlabel(r"K (rounds, $\alpha_k = \lambda / \sqrt{K}$)")
+    axes.set_ylabel(label)
+    axes.legend(frameon=False, fontsize=8)
+    return figure
