@@ -26,6 +26,11 @@ _CSV = (
     "printed_holds", "holds", "verdict",
 )  # fmt: skip
 
+_FEDAMP = {
+    "fedamp-1": ("FedAMP, Theorem 1", r"$\min_k\ \mathcal{G}(W^k) - \mathcal{G}^*$"),
+    "fedamp-2": ("FedAMP, Theorem 2", r"$\min_k\ \|\nabla\mathcal{G}(W^k)\|^2$"),
+}
+
 
 def number(value: float | None) -> str:
     """Four significant digits, whole numbers as such.
@@ -101,10 +106,10 @@ def _figures(finding: Finding) -> dict[str, Figure]:
         return {"check-b": _check_b(finding.tables[1])}
     if finding.name == "lemma":
         return {"lemma": _lemma(finding.curves)}
-    if finding.name == "fedamp-1":
-        return {"fedamp-1": _convergence(finding.curves, r"$\min_k\ \mathcal{G}(W^k) - \mathcal{G}^*$")}
-    if finding.name == "fedamp-2":
-        return {"fedamp-2": _convergence(finding.curves, r"$\min_k\ \|\nabla\mathcal{G}(W^k)\|^2$")}
+    if finding.name == "ordering":
+        return {"ordering": _ordering(finding.curves)}
+    if finding.name in _FEDAMP:
+        return {finding.name: _convergence(finding.curves, *_FEDAMP[finding.name])}
     return {}
 
 
@@ -162,20 +167,37 @@ def _lemma(curves: dict[str, list[float]]) -> Figure:
     axes.set_xlabel("clients n (hubs attacked, the others leaves)")
     axes.set_ylabel("r / m")
     axes.set_ylim(0)
-    axes.set_title("Lemma III.4: 0 <= r <= m", fontsize=10, loc="left")
+    axes.set_title("Lemma III.4: 0 ≤ r ≤ m", fontsize=10, loc="left")
     axes.legend(frameon=False, fontsize=8)
     return figure
 
 
-def _convergence(curves: dict[str, list[float]], label: str) -> Figure:
+def _ordering(curves: dict[str, list[float]]) -> Figure:
+    figure, axes = new_figure()
+    for layers, colour in ((1, _GREEN), (2, _ORANGE), (3, _BLUE)):
+        axes.plot(curves["n"], curves[f"L={layers}"], color=colour, marker="o", markersize=3, label=f"L = {layers}")
+    axes.axhline(1, color=_GREY, linewidth=1)
+    axes.annotate(
+        "pFedHN", (1, 1), xycoords=("axes fraction", "data"), fontsize=8, color=_GREY, ha="right", va="bottom"
+    )
+    axes.set_xlabel("clients n (3 hubs attacked, the others leaves)")
+    axes.set_ylabel("risk of Panacea / risk of pFedHN")
+    axes.set_ylim(0)
+    axes.set_title("Remark 1 where V* G = V*", fontsize=10, loc="left")
+    axes.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def _convergence(curves: dict[str, list[float]], title: str, label: str) -> Figure:
     figure, axes = new_figure()
     rounds = np.array(curves["K"])
     drawn = (("bound", "the theorem's bound", _GREY, "--"), ("printed", "Eq. (5) as printed", _ORANGE, "-"))
     for key, name, colour, line in (*drawn, ("corrected", "with the factor 2", _BLUE, "-")):
-        values = np.array(curves[key])
-        seen = values > 1e-13
-        axes.loglog(rounds[seen], values[seen], color=colour, linestyle=line, marker="o", markersize=3, label=name)
+        values = np.maximum(curves[key], 1e-16)
+        axes.loglog(rounds, values, color=colour, linestyle=line, marker="o", markersize=3, label=name)
+    axes.set_ylim(bottom=1e-6)  # below, nothing is to be compared
     axes.set_xlabel(r"K (rounds, $\alpha_k = \lambda / \sqrt{K}$)")
     axes.set_ylabel(label)
+    axes.set_title(title, fontsize=10, loc="left")
     axes.legend(frameon=False, fontsize=8)
     return figure

@@ -114,7 +114,14 @@ def check_ordering(settings: Settings) -> Finding:
                 },
             ),
         ],
+        _curves(),
     )
+
+
+def _curves() -> dict[str, list[float]]:
+    sizes = (5, 10, 20, 40, 60, 80, 100, 140, 180, 220, 260, 300)
+    curves = {f"L={layers}": [float(quotient_b(hubs(n, 3), 3, layers)) for n in sizes] for layers in _LAYERS}
+    return {"n": [float(n) for n in sizes], **curves}
 
 
 def _hub_row(settings: Settings, n: int, h: int, layers: int) -> Row:
