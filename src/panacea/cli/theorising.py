@@ -10,8 +10,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table as RichTable
 
 from panacea.cli.progress import say
-from panacea.errors import RequestError, RunFailure
-from panacea.report.theory import columns_of, write_theory
+from panacea.errors import RunFailure
+from panacea.report.theory import DISTANCE, columns_of, make_folder, write_theory
 from panacea.theory import STATEMENTS, Finding, chosen
 
 __all__ = ["check_theory"]
@@ -22,8 +22,8 @@ def check_theory(
 ) -> None:
     """Check, show, write; fails if a corrected statement does."""
     wanted, settings = chosen(names, trials, seed, search)
-    if out is not None and out.exists() and not out.is_dir():
-        raise RequestError(f"--out {out}: not a folder")
+    if out is not None:
+        make_folder(out)
     errors = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     findings = []
@@ -54,12 +54,11 @@ def _show(findings: list[Finding]) -> None:
         console.print(finding.explanation, highlight=False, markup=False)
         for content in finding.tables:
             table = RichTable(title=content.title, title_justify="left")
-            columns = columns_of(content)
-            for heading, _ in columns:
+            columns = [column for column in columns_of(content) if console.width >= 100 or column[0] != DISTANCE]
+            for heading, cells in columns:
                 wordy = heading in ("case", "verdict")
-                table.add_column(
-                    heading, justify="left" if wordy else "right", overflow="fold", no_wrap=heading == "case"
-                )
-            for cells in zip(*(cells for _, cells in columns), strict=True):
-                table.add_row(*cells)
+                least = 12 if wordy else max(map(len, cells))  # numbers stay in one piece on a narrow terminal
+                table.add_column(heading, justify="left" if wordy else "right", min_width=least)
+            for line in zip(*(cells for _, cells in columns), strict=True):
+                table.add_row(*line)
             console.print(table, markup=False)

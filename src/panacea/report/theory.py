@@ -17,9 +17,11 @@ from panacea.theory import Finding, Row, Table
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["columns_of", "number", "write_theory"]
+__all__ = ["DISTANCE", "columns_of", "make_folder", "number", "write_theory"]
 
 _BLUE, _ORANGE, _GREY, _GREEN = "#0072b2", "#d55e00", "#5f6b7a", "#009e73"  # Okabe and Ito's colours
+
+DISTANCE = "|diff| / SE"
 
 _CSV = (
     "statement", "table", "case", "printed", "corrected", "measured", "standard_error", "distance", "reference",
@@ -57,14 +59,15 @@ def columns_of(table: Table) -> list[tuple[str, list[str]]]:
         "reference": [number(row.reference) for row in rows],
         "verdict": [row.verdict for row in rows],
     }
-    plain = {"measured": "measured", "distance": "|diff| / SE", "reference": "reference"}
+    plain = {"measured": "measured", "distance": DISTANCE, "reference": "reference"}
     return [(names.get(key, plain.get(key, key)), column) for key, column in cells.items() if any(column)]
 
 
 def _measured(row: Row) -> str:
-    if row.error is None:
+    if row.error is None or row.measured is None or row.error <= 0:
         return number(row.measured)
-    return f"{row.measured:.{max(0, 1 - math.floor(math.log10(row.error)))}f} ± {row.error:.2g}" if row.error else "?"
+    digits = max(0, 1 - math.floor(math.log10(row.error)))  # two of the error's own
+    return f"{row.measured:.{digits}f} ± {row.error:.{digits}f}"
 
 
 def markdown(findings: Sequence[Finding]) -> str:
@@ -81,17 +84,25 @@ def markdown(findings: Sequence[Finding]) -> str:
     return "\n".join(parts)
 
 
-def write_theory(findings: Sequence[Finding], folder: Path) -> None:
-    """Write everything; figures are drawn for the statements that are there."""
+def make_folder(folder: Path) -> None:
+    """Make the folder for the files, before anything long is computed for it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        rows = [
-            (finding.name, table.title, row.case, row.printed, row.corrected, row.measured, row.error, row.distance,
-             row.reference, row.printed_holds, row.holds, row.verdict)
-            for finding in findings
-            for table in finding.tables
-            for row in table.rows
-        ]  # fmt: skip
+    except OSError as error:
+        raise RequestError(f"--out {folder}: cannot make this folder ({error.strerror})") from None
+
+
+def write_theory(findings: Sequence[Finding], folder: Path) -> None:
+    """Write everything; figures are drawn for the statements that are there."""
+    rows = [
+        (finding.name, table.title, row.case, row.printed, row.corrected, row.measured, row.error, row.distance,
+         row.reference, row.printed_holds, row.holds, row.verdict)
+        for finding in findings
+        for table in finding.tables
+        for row in table.rows
+    ]  # fmt: skip
+    make_folder(folder)
+    try:
         write_csv(folder / "theory.csv", _CSV, rows)
         write_atomically(folder / "theory.md", "# The theorems, checked\n\n" + markdown(findings))
         for finding in findings:

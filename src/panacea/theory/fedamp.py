@@ -13,6 +13,8 @@ Corrected:  the server step needs the factor 2 of the derivative of ||w_i - w_j|
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from panacea.theory.alternation import Attention, Problem, alternate, decreasing, exponential, minimise, root
@@ -67,7 +69,7 @@ def check_convex(settings: Settings) -> Finding:
         trace = alternate(problem, start, _constant(problem.weight), factor)
         gaps[factor] = [max(value - least, 0.0) for value in _least(trace.value)]
         limits = zip(_most(trace.bound), _ROUNDS, strict=True)
-        bounds[factor] = [(far + 5 * B**2) / np.sqrt(rounds) for B, rounds in limits]
+        bounds[factor] = [(far + 5 * B**2) / math.sqrt(rounds) for B, rounds in limits]
     rows = [
         _bounded(f"K = {rounds}", gaps[1][run], gaps[2][run], bounds[1][run], bounds[2][run])
         for run, rounds in enumerate(_ROUNDS)
@@ -123,7 +125,7 @@ def check_smooth(settings: Settings) -> Finding:
         trace = alternate(problem, start, _constant(problem.weight), factor)
         declines[factor] = _least(trace.gradient)
         limits = zip(_most(trace.bound), _ROUNDS, strict=True)
-        bounds[factor] = [18 * (first + 20 * modulus * B**2) / np.sqrt(rounds) for B, rounds in limits]
+        bounds[factor] = [18 * (first + 20 * modulus * B**2) / math.sqrt(rounds) for B, rounds in limits]
     rows = [
         _bounded(f"K = {rounds}", declines[1][run], declines[2][run], bounds[1][run], bounds[2][run])
         for run, rounds in enumerate(_ROUNDS)

@@ -12,6 +12,8 @@ Corrected:  for a G of any rank, with S = G^+ G the projection on its row space,
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from panacea.theory.named import check_a_graph, fl60_graph, tpt48_graph
@@ -147,10 +149,10 @@ def _tie(stream: np.random.Generator) -> Row:
     apart = float(np.sqrt(squared(first - second)))
     optimal = all(abs(value - best_value(theta, G, _K)) < 1e-9 for value in values)
     unique = apart < 1e-9
-    holds = optimal and abs(apart - np.sqrt(2.0)) < 1e-9
+    holds = optimal and abs(apart - math.sqrt(2)) < 1e-9
     verdict = "the optimum is unique" if unique else "two optima: unique only if sigma_k > sigma_(k+1)"
     case = "path 12, sigma_3 = sigma_4"
-    return Row(case, 0.0, float(np.sqrt(2.0)), apart, None, None, unique, holds, verdict if holds else "FAILS")
+    return Row(case, 0.0, math.sqrt(2), apart, None, None, unique, holds, verdict if holds else "FAILS")
 
 
 def _ranks(settings: Settings) -> list[Row]:
