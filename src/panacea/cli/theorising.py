@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table as RichTable
@@ -12,7 +13,7 @@ from rich.table import Table as RichTable
 from panacea.cli.progress import say
 from panacea.errors import RunFailure
 from panacea.report.theory import DISTANCE, columns_of, make_folder, write_theory
-from panacea.theory import STATEMENTS, Finding, chosen
+from panacea.theory import STATEMENTS, Finding, Table, chosen
 
 __all__ = ["check_theory"]
 
@@ -52,13 +53,22 @@ def _show(findings: list[Finding]) -> None:
     for finding in findings:
         console.print(f"\n[bold]{finding.title}[/bold]", highlight=False)
         console.print(finding.explanation, highlight=False, markup=False)
-        for content in finding.tables:
-            table = RichTable(title=content.title, title_justify="left")
-            columns = [column for column in columns_of(content) if console.width >= 100 or column[0] != DISTANCE]
-            for heading, cells in columns:
-                wordy = heading in ("case", "verdict")
-                least = 12 if wordy else max(map(len, cells))  # numbers stay in one piece on a narrow terminal
-                table.add_column(heading, justify="left" if wordy else "right", min_width=least)
-            for line in zip(*(cells for _, cells in columns), strict=True):
-                table.add_row(*line)
-            console.print(table, markup=False)
+        for table in finding.tables:
+            console.print(_table(table, narrow=console.width < 100), markup=False)
+
+
+def _table(content: Table, *, narrow: bool) -> RichTable:
+    """Words get the room that numbers leave; on a narrow terminal there are no lines and one column less."""
+    table = RichTable(title=content.title, title_justify="left")
+    if narrow:
+        table.box, table.show_edge = SIMPLE_HEAD, False
+    columns = [column for column in columns_of(content) if not (narrow and column[0] == DISTANCE)]
+    for heading, cells in columns:
+        if heading in ("case", "verdict"):
+            table.add_column(heading)
+        else:
+            least = max(map(len, [*cells, *heading.split()]))
+            table.add_column(heading, justify="right", min_width=least, max_width=least)
+    for line in zip(*(cells for _, cells in columns), strict=True):
+        table.add_row(*line)
+    return table
