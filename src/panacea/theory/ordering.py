@@ -39,7 +39,7 @@ __all__ = ["check_ordering", "quotient_a", "quotient_b", "quotient_printed"]
 _ROUNDING = 1e-9
 _LAYERS = (1, 2, 3)
 _D, _K = 20, 3
-_HUBS = ((200, 3, 1), (60, 3, 2), (100, 3, 2), (200, 3, 2), (200, 3, 3))  # clients, hubs, layers
+_HUBS = ((200, 3, 1), (78, 3, 2), (79, 3, 2), (200, 3, 2), (200, 3, 3))  # clients, hubs, layers
 _RANDOM = {6: 1_000, 9: 800, 12: 700, 20: 500}  # clients: graphs
 
 
