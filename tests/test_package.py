@@ -29,6 +29,7 @@ LAYERS = [
     "methods",
     "evaluation",
     "experiment",
+    "theory",
     "report",
     "api",
     "cli",
@@ -119,6 +120,8 @@ def test_documented_commands_are_understood(tmp_path: Path, monkeypatch: pytest.
         arguments = [
             n for a in arguments for n in (sorted(map(str, Path().glob(a))) if "*" in a else [a])
         ]  # as a shell
+        if arguments[0] == "theory":
+            arguments += ["--trials", "500", "--search", "3"]  # the last one counts
         done = subprocess.run(
             [sys.executable, "-m", "panacea", *arguments], capture_output=True, text=True, check=False
         )

@@ -39,18 +39,18 @@ class GraphParameters(LearningParameters):
     """Hyper-parameters of graph hypernetworks."""
 
     preset: Literal["default", "paper"] = Field(
-        "default", description="paper: as printed (no residual, no norm, no view); default: chosen on validation data"
+        "default", description="paper: as printed (mean layer, no view); default: chosen on validation data"
     )
     embedding: int = Field(100, ge=1, description="width of client embeddings (Panacea: 100)")
     h0: H0 = Field("learned", description="initial embeddings; E1 .. E5 name h0 and novel_h0 together")
     novel_h0: NovelH0 = Field("auto", description="a newcomer's embedding: neighbours (their mean), mean, random")
-    encoder: EncoderKind = Field("mean", description="graph layer: mean, gcn, sage, gat, gated")
+    encoder: EncoderKind = Field("sage", description="graph layer: mean, gcn, sage, gat, gated")
     layers: int = Field(3, ge=1, description="graph layers (Panacea: 3)")
     width: int = Field(100, ge=1, description="width of graph layers (Panacea: 100)")
     residual: bool = Field(False, description="each graph layer adds to its input instead of replacing it")
     norm: bool = Field(False, description="layer normalisation in the encoder")
     newcomer_view: float = Field(
-        0.0, ge=0, description="weight of a second fit in which the cohort's embeddings are their neighbours' mean"
+        1.0, ge=0, description="weight of a second fit in which the cohort's embeddings are their neighbours' mean"
     )
     graph_mode: Literal["inductive", "transductive"] = Field(
         "inductive", description="newcomers' nodes are absent from the graph in training, or present"

@@ -18,7 +18,7 @@ __all__ = ["Panacea", "PanaceaGn"]
 class PanaceaParameters(GraphParameters):
     """Hyper-parameters of Panacea."""
 
-    lambda_d: float = Field(0.1, ge=0, description="weight of the graph generator's loss L_d (of the paper's grid)")
+    lambda_d: float = Field(0.01, ge=0, description="weight of the graph generator's loss L_d (of the paper's grid)")
     balance: Literal["classes", "literal"] = Field(
         "classes", description="L_d: mean over links plus mean over non-links (halved), or the mean over all pairs"
     )

@@ -1,0 +1,103 @@
+"""The commands that show what there is, and what is true."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from panacea.cli.root import Arguments, AsJson, Debug, KeysCommand, Quiet, app
+
+__all__ = ["config", "datasets", "graphs", "methods", "theory"]
+
+
+@app.command()
+def methods(
+    name: Annotated[str | None, typer.Argument(help="explain this one", show_default=False)] = None,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """List the methods, or explain one: formulas, parameters, differences from the paper.
+
+    Example: panacea methods fedprox
+    """
+    from panacea.cli.show import show_methods  # noqa: PLC0415
+
+    show_methods(name, as_json=as_json)
+
+
+@app.command()
+def datasets(
+    name: Annotated[str | None, typer.Argument(help="explain this one", show_default=False)] = None,
+    picture: Annotated[
+        Path | None, typer.Option("--picture", help="draw the label distribution of NAME's clients (.png or .svg)")
+    ] = None,
+    keys: Annotated[
+        list[str] | None, typer.Argument(metavar="[data.key=value ...]", help="for --picture", show_default=False)
+    ] = None,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """List the data sets, or explain one: source, keys, the training defaults it brings.
+
+    Example: panacea datasets digits data.split=dirichlet --picture digits.png
+    """
+    from panacea.cli.show import show_datasets  # noqa: PLC0415
+
+    show_datasets(name, picture, keys or [], as_json=as_json)
+
+
+@app.command()
+def graphs(
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME | show DATA [key=value ...]]", show_default=False),
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="with show: draw the graph (.png, .svg or .pdf)")] = None,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """List the relation graphs, explain one, or show the one that `data=DATA graph=...` gives in numbers.
+
+    Example: panacea graphs show fl60
+
+    Example: panacea graphs show digits graph=knn graph.by=labels graph.drop=0.2 novel=0.2 --out graph.png
+    """
+    from panacea.cli.graphing import graphs_command  # noqa: PLC0415
+
+    graphs_command(arguments or [], out, as_json=as_json)
+
+
+@app.command(cls=KeysCommand)
+def config(arguments: Arguments = None, debug: Debug = False) -> None:
+    """Print every key, or the configuration that FILE and keys would give, as YAML.
+
+    Example: panacea config data=fl60 method=fedprox method.mu=0.01
+    """
+    from panacea.cli.show import show_config  # noqa: PLC0415
+
+    show_config(arguments or [])
+
+
+@app.command()
+def theory(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME ...]", show_default=False)] = None,
+    trials: Annotated[int, typer.Option("--trials", help="Monte-Carlo draws of every mean")] = 20_000,
+    seed: Annotated[int, typer.Option("--seed", help="of all random numbers")] = 0,
+    search: Annotated[int, typer.Option("--search", help="try every graph with up to so many clients (2 to 6)")] = 5,
+    out: Annotated[Path | None, typer.Option("--out", help="write theory.csv, theory.md and figures there")] = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Check the papers' theorems numerically, as printed and as corrected: all, or those named.
+
+    Names: theorem-3.1, theorem-3.2, theorem-3.3, lemma, ordering, fedamp-1, fedamp-2.
+    Exits with 1 if a corrected statement fails.
+
+    Example: panacea theory theorem-3.3 lemma --out theory
+    """
+    from panacea.cli.theorising import check_theory  # noqa: PLC0415
+
+    check_theory(names or [], trials, seed, search, out, as_json=as_json, quiet=quiet)
