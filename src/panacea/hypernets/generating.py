@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import replace
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -23,6 +24,9 @@ from panacea.hypernets.network import Hypernetwork
 from panacea.hypernets.scope import Scope
 
 __all__ = ["GeneratingMethod", "HypernetworkParameters", "HypernetworkState", "PartialModel", "ScopedParameters"]
+
+
+_PROBED = 16  # clients besides the cohort whose models are looked at after a round
 
 
 class HypernetworkParameters(MethodParameters):
@@ -182,6 +186,27 @@ class GeneratingMethod(Method):
         rest = self.scope.split(uploads.params)[1]
         assert rest is not None
         return weighted_mean(rest, cohort.weights())
+
+    def guarded(
+        self, old: HypernetworkState, new: HypernetworkState, cohort: Cohort, asked: Tensor
+    ) -> HypernetworkState:
+        """The new state; or the old one with its rate halved, if the server's steps went astray.
+
+        They did if something is not finite, or if some client's model (of the cohort, and of a few others) moved by
+        more than a quarter of its length and ten times as far as any client asked for (`asked`: ``[rows, P_g]``, the
+        differences that came back). Undone rounds are counted, the optimiser forgets its memory, and the rate grows
+        back by a tenth a round. What is not generated keeps its new value.
+        """
+        few = self.nodes[np.linspace(0, len(self.nodes) - 1, min(_PROBED, len(self.nodes))).astype(np.int64)]
+        ids = np.union1d(cohort.ids, few)
+        before, after = self.generated(old, ids), self.generated(new, ids)
+        moved = (after - before).norm(dim=-1)
+        far = (moved > before.norm(dim=-1) / 4) & (moved > 10 * asked.norm(dim=-1).max())
+        finite = torch.stack([torch.isfinite(t).all() for t in (after, new.table, new.weights, *new.moments)]).all()
+        if bool(finite & ~far.any()):
+            return replace(new, rate=(1.1 * old.rate).clamp_max(1.0))
+        forgotten = self.optimiser.start(self.variables(old.table, old.weights))
+        return replace(old, moments=forgotten, rest=new.rest, rate=old.rate / 2, undone=old.undone + 1)
 
     # --- client -------------------------------------------------------------------------------------------------
 

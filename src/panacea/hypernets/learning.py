@@ -41,9 +41,7 @@ class LearningServer(GeneratingMethod):
     first term at the first step is ``-(1/|S|) sum_t (d theta_t / d psi)^T Delta_t``; the papers print it without the
     minus, which climbs. `update=frozen_delta` keeps Delta_t instead of the target: ``L = -1/|S| sum <Delta_t, GH_t>``.
 
-    A round after which something is not finite, or the fit is ten times worse than before and off by half the models'
-    size, is undone: weights and embeddings go back, the optimiser forgets, and its rate is halved (it grows back by a
-    tenth a round). The number of such rounds is logged as `undone`.
+    A round whose steps went astray is undone (`GeneratingMethod.guarded`) and counted as `undone` in the metrics.
     """
 
     parameters: LearningParameters
@@ -74,20 +72,17 @@ class LearningServer(GeneratingMethod):
         moved, memory, before, after = descend(
             objective, self.variables(table, server.weights), moments, self.optimiser, lr, self.setting.server_steps
         )
-        rest = self.averaged_rest(server, uploads, cohort)
-        if _diverged(before, after, targets, weights, moved):
-            forgotten = self.optimiser.start(self.variables(server.table, server.weights))
-            half, undone = server.rate / 2, server.undone + 1
-            return HypernetworkState(server.table, server.weights, forgotten, rest, half, server.terms, undone)
-        return HypernetworkState(
+        new = HypernetworkState(
             table=self._returned(plan, moved[0], server.table) if self.trains_table else server.table,
             weights=moved[-1],
             moments=tuple(self._returned(plan, *pair) for pair in zip(memory, server.moments, strict=True)),
-            rest=rest,
-            rate=(1.1 * server.rate).clamp_max(1.0),
+            rest=self.averaged_rest(server, uploads, cohort),
+            rate=server.rate,
             terms=torch.cat([before[:1], after]),
             undone=server.undone,
         )
+        asked = torch.where(weights > 0, targets - self.generated(server, cohort.ids), torch.zeros_like(targets))
+        return self.guarded(server, new, cohort, asked)
 
     @staticmethod
     def _touched(plan: Plan, values: Tensor) -> Tensor:
@@ -128,12 +123,6 @@ class LearningServer(GeneratingMethod):
             return loss, torch.stack([distance, links, view])
 
         return objective
-
-
-def _diverged(before: Tensor, after: Tensor, targets: Tensor, weights: Tensor, moved: list[Tensor]) -> bool:
-    finite = torch.isfinite(after).all() & torch.stack([torch.isfinite(m).all() for m in moved]).all()
-    size = (weights * squared_norm(targets)).sum() / 2
-    return not bool(finite & ~((after[0] > 10 * before[0]) & (after[0] > size / 4)))
 
 
 def embedding_spread(z: Tensor) -> dict[str, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import ClassVar, Literal
 
 import torch
@@ -108,16 +109,11 @@ class PFedHn(GeneratingMethod):
             objective = self._objective(place, shares[row] * deltas[row])
             variables, moments, _, _ = descend(objective, variables, moments, self.optimiser, lr, 1)
         rest = self.averaged_rest(server, uploads, cohort)
-        if not all(bool(torch.isfinite(v).all()) for v in variables):
-            forgotten = self.optimiser.start(self.variables(server.table, server.weights))
-            half, undone = server.rate / 2, server.undone + 1
-            return HypernetworkState(server.table, server.weights, forgotten, rest, half, server.terms, undone)
-        rate = (1.1 * server.rate).clamp_max(1.0)
-        new = HypernetworkState(variables[0], variables[-1], tuple(moments), rest, rate, server.terms, server.undone)
+        new = replace(server, table=variables[0], weights=variables[-1], moments=tuple(moments), rest=rest)
         models = torch.stack([targets - deltas, self.generated(new, cohort.ids)])  # before and after the steps
         fits = (weights * squared_norm(targets - models)).sum(dim=(1, 2)) / 2
-        terms = torch.cat([fits, torch.zeros_like(fits)])
-        return HypernetworkState(new.table, new.weights, new.moments, rest, rate, terms, server.undone)
+        new = replace(new, terms=torch.cat([fits, torch.zeros_like(fits)]))
+        return self.guarded(server, new, cohort, shares * deltas)
 
     def _objective(self, row: int, delta: Tensor) -> Objective:
         def objective(variables: Sequence[Tensor]) -> tuple[Tensor, Tensor]:

@@ -12,6 +12,7 @@ from panacea.experiment.experiment import Experiment
 from panacea.experiment.rundir import RunDirectory
 from panacea.experiment.runner import client_table
 from panacea.report.canvas import BLUE, GREY, ORANGE, new_figure, save_figure
+from panacea.report.model_figures import draw_embeddings, draw_server, draw_similarity
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -37,7 +38,7 @@ def draw_run(experiment: Experiment, directory: RunDirectory) -> list[tuple[str,
         (
             "embeddings",
             draw_embeddings(experiment),
-            "what the server knows of its clients: their embeddings, and links",
+            "what the server knows of its clients: embeddings, links",
         ),
         ("models", draw_similarity(experiment), "how alike the clients' models are"),
         ("server", draw_server(lines), "the server's steps over rounds"),
