@@ -18,10 +18,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from panacea.core.round import run_round
+from ablation import trained
 from panacea.evaluation.evaluate import evaluate_clients, personal_models
-from panacea.experiment.config import build_config
-from panacea.experiment.experiment import Experiment
 
 DATA: dict[str, dict[str, Any]] = {
     "fl60": {"data": "fl60", "rounds": 800},
@@ -99,10 +97,7 @@ def scores(data: str, parameters: dict[str, Any], seed: int) -> tuple[float, flo
     """(main, novel) of one run after its last round."""
     keys = {**DATA[data], "method": "panacea", "seed": seed}
     keys |= {f"method.{key}": value for key, value in parameters.items()}
-    experiment = Experiment(build_config(keys))
-    for round in range(1, (experiment.config.rounds or 0) + 1):
-        cohort = experiment.cohort(round)
-        experiment.state, _ = run_round(experiment.method, experiment.state, cohort, experiment.engine)
+    experiment = trained(keys)
     federation, engine = experiment.federation, experiment.engine
     main = evaluate_clients(experiment.method, experiment.state, engine, federation).val.metric
     ids = federation.novel_ids
