@@ -65,7 +65,8 @@ class GraphParameters(LearningParameters):
             return given
         values = dict(given)
         if isinstance(values.get("h0"), str):
-            values |= _E_NAMES.get(values["h0"].upper(), {})
+            named = _E_NAMES.get(values["h0"].upper(), {"h0": values["h0"]})
+            values = {**named, **values, "h0": named["h0"]}
         return {**cls.paper_values(), **values} if values.get("preset") == "paper" else values
 
     @classmethod
