@@ -17,7 +17,7 @@ from panacea.hypernets.generating import GeneratingMethod, HypernetworkState, Sc
 from panacea.hypernets.links import link_logits, link_loss
 from panacea.hypernets.plan import Plan
 
-__all__ = ["LearningParameters", "LearningServer", "embedding_spread", "server_terms"]
+__all__ = ["LearningParameters", "LearningServer", "diverged", "embedding_spread", "server_terms"]
 
 
 class LearningParameters(ScopedParameters):
@@ -75,7 +75,7 @@ class LearningServer(GeneratingMethod):
             objective, self.variables(table, server.weights), moments, self.optimiser, lr, self.setting.server_steps
         )
         rest = self.averaged_rest(server, uploads, cohort)
-        if _diverged(before, after, targets, weights, moved):
+        if diverged(before, after, targets, weights, moved):
             forgotten = self.optimiser.start(self.variables(server.table, server.weights))
             half, undone = server.rate / 2, server.undone + 1
             return HypernetworkState(server.table, server.weights, forgotten, rest, half, server.terms, undone)
@@ -130,7 +130,8 @@ class LearningServer(GeneratingMethod):
         return objective
 
 
-def _diverged(before: Tensor, after: Tensor, targets: Tensor, weights: Tensor, moved: list[Tensor]) -> bool:
+def diverged(before: Tensor, after: Tensor, targets: Tensor, weights: Tensor, moved: Sequence[Tensor]) -> bool:
+    """Whether a round's steps are to be undone; `before` and `after` begin with the fit."""
     finite = torch.isfinite(after).all() & torch.stack([torch.isfinite(m).all() for m in moved]).all()
     size = (weights * squared_norm(targets)).sum() / 2
     return not bool(finite & ~((after[0] > 10 * before[0]) & (after[0] > size / 4)))

@@ -19,6 +19,7 @@ from panacea.hypernets.descent import Objective, descend
 from panacea.hypernets.embedding import Floats, initial_rows, newcomer_rows
 from panacea.hypernets.encoders import Encoder
 from panacea.hypernets.generating import GeneratingMethod, HypernetworkParameters, HypernetworkState, ScopedParameters
+from panacea.hypernets.learning import diverged
 from panacea.hypernets.network import Hypernetwork
 from panacea.methods.registry import method
 
@@ -77,6 +78,7 @@ class PFedHn(GeneratingMethod):
         * The budget is that of the other methods: rounds x cohort visits, one server step each; its code has 5,000
           steps of one client each.
         * The heads' bias starts at an ordinary initialisation of the target network.
+        * A round whose server steps diverge is undone and counted, as in Panacea.
     """
 
     parameter_model: ClassVar[type[MethodParameters]] = PFedHnParameters
@@ -100,7 +102,7 @@ class PFedHn(GeneratingMethod):
         """One step along ``J^T Delta`` for each client in turn."""
         targets, weights = self.uploaded(uploads, cohort)
         deltas = targets - self.generated(server, cohort.ids)
-        shares = weights * len(cohort)  # 1 each, less for a client that is not trusted
+        shares = weights / weights.max().clamp_min(1e-30)  # 1 each, less for a client that is not trusted
         variables: Sequence[Tensor] = self.variables(server.table, server.weights)
         moments: Sequence[Tensor] = server.moments
         lr = self.setting.server_lr * server.rate
@@ -108,14 +110,14 @@ class PFedHn(GeneratingMethod):
             objective = self._objective(place, shares[row] * deltas[row])
             variables, moments, _, _ = descend(objective, variables, moments, self.optimiser, lr, 1)
         rest = self.averaged_rest(server, uploads, cohort)
-        if not all(bool(torch.isfinite(v).all()) for v in variables):
-            forgotten = self.optimiser.start(self.variables(server.table, server.weights))
-            half, undone = server.rate / 2, server.undone + 1
-            return HypernetworkState(server.table, server.weights, forgotten, rest, half, server.terms, undone)
         rate = (1.1 * server.rate).clamp_max(1.0)
         new = HypernetworkState(variables[0], variables[-1], tuple(moments), rest, rate, server.terms, server.undone)
         models = torch.stack([targets - deltas, self.generated(new, cohort.ids)])  # before and after the steps
         fits = (weights * squared_norm(targets - models)).sum(dim=(1, 2)) / 2
+        if diverged(fits[:1], fits[1:], targets, weights, variables):
+            forgotten = self.optimiser.start(self.variables(server.table, server.weights))
+            half, undone = server.rate / 2, server.undone + 1
+            return HypernetworkState(server.table, server.weights, forgotten, rest, half, server.terms, undone)
         terms = torch.cat([fits, torch.zeros_like(fits)])
         return HypernetworkState(new.table, new.weights, new.moments, rest, rate, terms, server.undone)
 
