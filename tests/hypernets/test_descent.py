@@ -83,9 +83,7 @@ def test_clipping_is_exact_and_covers_everything_together() -> None:
 def test_decay_comes_after_clipping() -> None:
     """At 2 the gradient 30 is clipped to 1, then 0.5 * 2 is added: 2 - 0.1 * 2 = 1.8."""
     optimiser = Optimiser("sgd", weight_decay=0.5, clip=1)
-    moved, *_ = descend(
-        lambda v: (30 * v[0].sum(), v[0]), [torch.tensor([2.0])], (), optimiser, torch.tensor(0.1), 1
-    )
+    moved, *_ = descend(lambda v: (30 * v[0].sum(), v[0]), [torch.tensor([2.0])], (), optimiser, torch.tensor(0.1), 1)
     assert moved[0].item() == pytest.approx(1.8)
 
 

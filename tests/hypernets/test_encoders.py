@@ -52,9 +52,7 @@ def theirs(kind: str, parts: dict[str, Tensor], h: Tensor, graph: ClientGraph) -
         elif kind == "gcn":
             h = load(pyg.GCNConv(inputs, WIDTH), {"lin.weight": w, "bias": b})(h, index, weight)
         elif kind == "sage":
-            layer = load(
-                pyg.SAGEConv(inputs, WIDTH), {"lin_l.weight": w, "lin_l.bias": b, "lin_r.weight": own["own"]}
-            )
+            layer = load(pyg.SAGEConv(inputs, WIDTH), {"lin_l.weight": w, "lin_l.bias": b, "lin_r.weight": own["own"]})
             h = layer(h, index)
         else:
             speaker, listener = own["attention"]

@@ -15,8 +15,18 @@ from panacea.core.records import named_leaves
 from panacea.graphs import ClientGraph
 from panacea.hypernets import Encoder, HypernetworkState, Planner, Propagation
 from tests.hypernets.build import (
-    KINDS, cohort_of, complete_graph, graph_of, graphs, path_graph, random_graph, rounds, server, tensor, uploads_of,
-)  # fmt: skip
+    KINDS,
+    cohort_of,
+    complete_graph,
+    graph_of,
+    graphs,
+    path_graph,
+    random_graph,
+    rounds,
+    server,
+    tensor,
+    uploads_of,
+)
 
 EXECUTIONS = ("dense", "sparse", "neighbourhood")
 

@@ -70,9 +70,7 @@ def test_chunks_by_their_formula() -> None:
     for row in range(2):
         chunks = [
             parts["head.outer"]
-            @ torch.relu(
-                parts["head.inner"][:, :6] @ f[row] + parts["head.inner"][:, 6:] @ code + parts["head.offset"]
-            )
+            @ torch.relu(parts["head.inner"][:, :6] @ f[row] + parts["head.inner"][:, 6:] @ code + parts["head.offset"])
             for code in parts["head.codes"]
         ]
         assert torch.allclose(head(parts, f)[row], torch.cat(chunks)[:11] + start, atol=1e-14)

@@ -28,7 +28,7 @@ def finite(state: Any) -> bool:
 @pytest.mark.parametrize("optimiser", ["momentum", "adam", "sgd"])
 @pytest.mark.parametrize("name", LEARNERS)
 def test_an_absurd_rate_is_undone(name: str, optimiser: str) -> None:
-    """Back to the very weights, the optimiser forgets, the rate is halved; a good round then lets it grow by a tenth."""
+    """Back to the very weights, the optimiser forgets, the rate is halved; a good round lets it grow by a tenth."""
     method, state = server(name, GRAPH, {"optimiser": optimiser}, server_lr=1e6)
     calm = dataclasses.replace(method.setting, server_lr=1e-3)
     absurd, method.setting = method.setting, calm

@@ -17,8 +17,17 @@ from panacea.core.records import leaves
 from panacea.hypernets import GeneratingMethod, HypernetworkState, Propagation
 from panacea.hypernets.links import linked_pairs
 from tests.hypernets.build import (
-    PLAIN, SMALL, cohort_of, graph_of, path_graph, rounds, server, tensor, uploads_of, with_parts,
-)  # fmt: skip
+    PLAIN,
+    SMALL,
+    cohort_of,
+    graph_of,
+    path_graph,
+    rounds,
+    server,
+    tensor,
+    uploads_of,
+    with_parts,
+)
 
 GRAPH = graph_of(6, [(0, 1), (0, 4), (1, 2), (2, 3)], [0.5, 2.0, 1.0, 1.5])  # 5 is alone
 HYPERNETWORKS = ("panacea", "panacea_gn", "panacea_mlp")
@@ -67,9 +76,7 @@ def test_one_step_is_the_transposed_jacobian(name: str) -> None:
     delta = uploads.params[0] - method.download(state, cohort).params[0]
     jacobians = torch.func.jacrev(lambda t, w: generate(method, t, w, 2), argnums=(0, 1))(state.table, state.weights)
     new = method.aggregate(state, uploads, cohort)
-    for old, moved, jacobian in zip(
-        (state.table, state.weights), (new.table, new.weights), jacobians, strict=True
-    ):
+    for old, moved, jacobian in zip((state.table, state.weights), (new.table, new.weights), jacobians, strict=True):
         expected = 0.05 * torch.tensordot(delta, jacobian, dims=1)
         assert float(expected.abs().max()) > 1e-4
         assert torch.allclose(moved - old, expected, rtol=0, atol=1e-12)
@@ -244,7 +251,7 @@ def test_one_step_by_hand() -> None:
 
 
 def test_a_cohort_is_averaged_by_hand() -> None:
-    """Clients 0 and 2 answer 6 and 9 + 1: half of each. Head: weight (2 + 4)/2 = 3, bias 1; rows 1/2, 1/2 + 1/2, 1/2."""
+    """Clients 0 and 2 answer 6 and 9 + 1: half of each. Head: weight (2 + 4)/2, bias 1; rows 1/2, 1/2 + 1/2, 1/2."""
     method, state = by_hand({"lambda_d": 0})
     new = method.aggregate(state, Model(torch.tensor([[6.0], [10.0]], dtype=torch.float64)), cohort_of(method, [0, 2]))
     assert new.table.flatten().tolist() == pytest.approx([1.005, 3.01, 5.005])
