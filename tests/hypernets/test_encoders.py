@@ -103,6 +103,15 @@ class TestPyg:
         reference = weighted_means if kind in ("mean", "sage") else theirs  # attention chooses for itself
         assert torch.allclose(ours, reference(kind, parts, h, graph), rtol=0, atol=1e-10)
 
+    def test_gradients(self, kind: str, directed: bool) -> None:
+        graph = random_graph(8, 6, directed=directed)
+        _, parts, h = encode(kind, graph)
+        encoder, h = Encoder(kind, LAYERS, INPUTS, WIDTH), h.requires_grad_()
+        ours = encoder(parts, h, Planner(graph, encoder, h, "dense").encode(torch.arange(8).numpy()).blocks)
+        probe = tensor(8, WIDTH, seed=9)
+        found, expected = (torch.autograd.grad((z * probe).sum(), h)[0] for z in (ours, theirs(kind, parts, h, graph)))
+        assert torch.allclose(found, expected, rtol=0, atol=1e-10)
+
     def test_a_graph_without_edges(self, kind: str, directed: bool) -> None:
         graph = graph_of(3, [], directed=directed)
         ours, parts, h = encode(kind, graph)

@@ -28,6 +28,7 @@ def made(kind: Any, size: int = 11, **keys: Any) -> tuple[Head, dict[str, torch.
 @pytest.mark.parametrize("size", [1, 3, 4, 11, 12])
 def test_shapes(kind: str, size: int) -> None:
     head, parts, _ = made(kind, size)
+    assert head.chunks == {1: 1, 3: 1, 4: 1, 11: 3, 12: 3}[size]
     assert head(parts, tensor(3, 6)).shape == (3, size)
     assert head(parts, tensor(3, 6)[:0]).shape == (0, size)
 

@@ -76,6 +76,17 @@ def test_by_hand_where_the_guard_begins() -> None:
     assert near.undone.item() == 0
 
 
+def test_a_fit_that_is_worse_but_not_ten_times_is_kept() -> None:
+    """With alpha 0.04 a 5 that should be 7 becomes 12.8, 8.5 times worse; one that should be 8 goes 13 times too far."""
+    method, state = by_hand({"lambda_d": 0}, lr=0.04)
+    cohort = cohort_of(method, [0])
+    found = [
+        method.aggregate(state, Model(torch.tensor([[target]], dtype=torch.float64)), cohort) for target in (7.0, 8.0)
+    ]
+    assert method.generated(found[0], cohort.ids).item() == pytest.approx(12.8, abs=0.05)
+    assert [state.undone.item() for state in found] == [0, 1]
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", LEARNERS)
 def test_training_goes_on_after_an_absurd_rate(name: str, dtype: str) -> None:

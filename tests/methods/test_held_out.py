@@ -107,6 +107,8 @@ def test_a_newcomers_model_by_hand(name: str, execution: str) -> None:
     moved = graph_of(5, [(0, 1), (1, 4)])
     elsewhere = method.admit(state, ClientStore(5), Newcomers(np.array([4]), moved))
     assert not torch.allclose(alone, elsewhere)  # another graph is another place
+    fresh, _ = server(name, GRAPH, {"execution": execution}, novel=(3, 4))
+    assert torch.equal(elsewhere, fresh.admit(state, ClientStore(5), Newcomers(np.array([4]), moved)))
 
 
 def test_a_held_out_client_that_was_present_has_its_row() -> None:
