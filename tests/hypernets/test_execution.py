@@ -111,7 +111,8 @@ def test_dense_is_sparse_over_rounds(name: str, kind: str) -> None:
 
 @pytest.mark.parametrize("optimiser", ["momentum", "adam"])
 @pytest.mark.parametrize(
-    ("graph", "layers"), [(complete_graph(6), 1), (path_graph(6), 5), (random_graph(6, 1, alone=0), 3)]
+    ("graph", "layers"),
+    [(complete_graph(6), 1), (path_graph(6), 5), (graph_of(6, [(i, (i + 1) % 6) for i in range(6)]), 3)],
 )
 @pytest.mark.parametrize("view", [0.0, 0.5])
 def test_a_neighbourhood_that_is_everything(graph: ClientGraph, layers: int, view: float, optimiser: str) -> None:
@@ -142,6 +143,18 @@ def test_sampled_pairs_are_the_same_in_every_execution() -> None:
     states = [after("panacea", graph, execution, COHORTS, parameters) for execution in EXECUTIONS]
     assert gap(states[0], states[1]) < 1e-10
     assert gap(states[0], states[2]) < 1e-10
+
+
+def test_random_nodes_join_the_sampled_pairs() -> None:
+    """As many as asked for, others in another round."""
+    found = {}
+    for count in (0, 4):
+        method, _ = server("panacea", graph_of(500, []), {"pairs": "sampled", "random_nodes": count})
+        plans = [method.plan(cohort_of(method, [7], number)) for number in (1, 2)]  # type: ignore[attr-defined]
+        found[count] = [set(plan.pairs.tolist()) for plan in plans]
+    assert found[0] == [{7}, {7}]
+    assert [len(nodes) for nodes in found[4]] == [5, 5]
+    assert found[4][0] & found[4][1] == {7}
 
 
 @pytest.mark.parametrize("optimiser", ["momentum", "adam", "sgd"])

@@ -88,7 +88,7 @@ def test_a_frozen_rest_never_moves(name: str, engine: str) -> None:
 
 
 def test_local_steps_under_a_frozen_rest_by_hand() -> None:
-    """Momentum 0.5, decay 0.1, rate 0.1 on the generated part alone, with the gradient of 1/2 ||w||^2 + sum(w)."""
+    """Momentum 0.5, decay 0.1, rate 0.1, clipped to 1, all of the generated part alone; the gradient is w + 1."""
     method, state = server("panacea", GRAPH, {"scope": "last", "rest": "frozen"})
     download = tree_index(method.download(state, cohort_of(method, [0, 3])), 1)
     assert nbytes(download) == 8 * 3
@@ -98,11 +98,11 @@ def test_local_steps_under_a_frozen_rest_by_hand() -> None:
         seen.append(params)
         return params + 1
 
-    local = Local(gradient, Sgd(0.1, momentum=0.5, weight_decay=0.1))  # type: ignore[arg-type]
+    local = Local(gradient, Sgd(0.1, momentum=0.5, weight_decay=0.1, clip=1.0))  # type: ignore[arg-type]
     upload, kept = run_local(method, download, None, [(None,)] * 3, local, 3)  # type: ignore[list-item]
     w, v = download.params, torch.zeros(3, dtype=torch.float64)
     for _ in range(3):
-        v = 0.5 * v + (w + 1) + 0.1 * w
+        v = 0.5 * v + (w + 1) / max(1, (w + 1).norm()) + 0.1 * w
         w = w - 0.1 * v
     assert kept is None
     assert torch.allclose(upload.params, w, atol=1e-14)
