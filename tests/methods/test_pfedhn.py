@@ -96,11 +96,11 @@ def test_sizes_of_its_code() -> None:
     """Embedding 1 + clients / 4, novel ones counted; Linear(e, 100), three times Linear(100, 100), a head."""
     from panacea.methods import make_method
 
-    method, state = server("pfedhn", None, n=9, novel=(8,))
+    method, state = server("pfedhn", None, n=8, novel=(7,))
     keys = {"embedding": None, "hidden": 100}
     made: Any = make_method("pfedhn", keys)
     state = made.init_server(method.setting)
-    assert state.table.shape == (8, 3)
+    assert state.table.shape == (7, 3)
     assert state.weights.numel() == (3 + 1) * 100 + 3 * 101 * 100 + 101 * 11
 
 
