@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch.nn import functional
 
+from panacea.core.local import Local, Sgd
 from panacea.core.method import Model
 from panacea.core.parameters import Layout
 from panacea.core.records import named_leaves
@@ -211,6 +212,9 @@ def test_a_visit_trains_body_and_last_layer_together() -> None:
     method: Any = ours.method
     whole = method.scope.join(trained.uploads.params, trained.kept.params)
     assert torch.allclose(whole[0], plain.state.server.params, rtol=0, atol=1e-14)
+    kept = Model(trained.kept.params + 1)  # the next visit goes on from what was kept
+    carry = method.start(download, kept, Local(None, Sgd(0.1)))  # type: ignore[arg-type]
+    assert torch.equal(carry.params, method.scope.join(download.params, kept.params))
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
