@@ -170,7 +170,7 @@ class GeneratingMethod(Method):
         A client that came back with a non-finite model has no weight: there is nothing to learn from it.
         """
         targets = self.generated_part(uploads)
-        finite = torch.isfinite(targets).all(dim=-1, keepdim=True)
+        finite = torch.isfinite(uploads.params).all(dim=-1, keepdim=True)
         weights = cohort.weights("uniform") * finite
         return torch.where(finite, targets, torch.zeros_like(targets)), weights / weights.sum().clamp_min(1e-30)
 
@@ -180,12 +180,15 @@ class GeneratingMethod(Method):
         return params if self._frozen_rest else self.scope.split(params)[0]
 
     def averaged_rest(self, server: HypernetworkState, uploads: Tree, cohort: Cohort) -> Tensor | None:
-        """The part that is not generated: FedAvg's mean, or as it was."""
+        """The part that is not generated: FedAvg's mean over those that sent a finite model, or as it was."""
         if server.rest is None or self._frozen_rest:
             return server.rest
         rest = self.scope.split(uploads.params)[1]
         assert rest is not None
-        return weighted_mean(rest, cohort.weights())
+        finite = torch.isfinite(uploads.params).all(dim=-1, keepdim=True)
+        weights = cohort.weights() * finite
+        mean = weighted_mean(torch.where(finite, rest, 0), weights / weights.sum().clamp_min(1e-30))
+        return torch.where(finite.any(), mean, server.rest)
 
     def guarded(
         self, old: HypernetworkState, new: HypernetworkState, cohort: Cohort, asked: Tensor

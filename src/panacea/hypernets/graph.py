@@ -95,6 +95,11 @@ class GraphServer(LearningServer):
         self.nodes = setting.train_ids if inductive else np.arange(setting.graph.n)
         self.graph = setting.graph.take(self.nodes) if inductive else setting.graph
         rows = initial_rows(p.h0, self.nodes, self.graph, setting.features, p.embedding, setting.streams)
+        if p.encoder == "gated" and rows.shape[1] > p.width:
+            raise RequestError(
+                f"method.encoder=gated needs layers at least as wide as its inputs: width={p.width}, but embeddings "
+                f"have {rows.shape[1]} numbers; raise method.width or lower method.embedding"
+            )
         encoder = Encoder(p.encoder, p.layers, rows.shape[1], p.width, p.residual, p.norm)
         self.planner = Planner(self.graph, encoder, setting.initial, p.execution)
         self._admission = None

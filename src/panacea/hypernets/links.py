@@ -59,7 +59,7 @@ def linked_pairs(
 def pair_weights(linked: Tensor, balanced: bool) -> tuple[Tensor, Tensor]:
     """``[k, k]`` weights of every pair, and of the linked ones alone, with which `link_loss` is L_d."""
     own = torch.eye(len(linked), dtype=torch.bool, device=linked.device)
-    yes, no = (linked & ~own).float(), (~linked & ~own).float()
+    yes, no = (linked & ~own).double(), (~linked & ~own).double()
     if not balanced:
         pairs = max(len(linked) * (len(linked) - 1), 1)
         return (yes + no) / pairs, yes / pairs

@@ -115,7 +115,9 @@ class Planner:
         if all_pairs is None:
             all_pairs = self.graph.n <= _ALL_PAIRS and self.execution != "neighbourhood"
         nodes = None if all_pairs else self._link_nodes(cohort, extra)
-        wanted = cohort if nodes is None or not links else np.unique(np.concatenate([cohort, nodes]))
+        wanted = cohort
+        if links:
+            wanted = np.arange(self.graph.n) if nodes is None else np.unique(np.concatenate([cohort, nodes]))
         plan = self._around(wanted, cohort)
         every = yes = pairs = None
         if links:

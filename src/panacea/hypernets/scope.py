@@ -37,7 +37,8 @@ class Scope:
         """
         if scope == "all":
             return cls(layout.size, None, None)
-        prefixes = [layout.names[-1].rpartition(".")[0]] if scope == "last" else scope.split("+")
+        last = layout.names[-1].rpartition(".")[0] or "+".join(layout.names)  # a bare layer's tensors have no prefix
+        prefixes = (last if scope == "last" else scope).split("+")
         chosen = torch.zeros(layout.size, dtype=torch.bool)
         for prefix in prefixes:
             names = [name for name in layout.names if name == prefix or name.startswith(prefix + ".")]

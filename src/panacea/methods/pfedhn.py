@@ -78,6 +78,7 @@ class PFedHn(GeneratingMethod):
         * The budget is that of the other methods: rounds x cohort visits, one server step each; its code has 5,000
           steps of one client each.
         * The heads' bias starts at an ordinary initialisation of the target network.
+        * A round whose server steps diverge is undone and counted, as in Panacea.
     """
 
     parameter_model: ClassVar[type[MethodParameters]] = PFedHnParameters
@@ -101,7 +102,7 @@ class PFedHn(GeneratingMethod):
         """One step along ``J^T Delta`` for each client in turn."""
         targets, weights = self.uploaded(uploads, cohort)
         deltas = targets - self.generated(server, cohort.ids)
-        shares = weights * len(cohort)  # 1 each, less for a client that is not trusted
+        shares = weights / weights.max().clamp_min(1e-30)  # 1 each, less for a client that is not trusted
         variables: Sequence[Tensor] = self.variables(server.table, server.weights)
         moments: Sequence[Tensor] = server.moments
         lr = self.setting.server_lr * server.rate
