@@ -156,7 +156,12 @@ def test_a_wrong_raw_file_is_named(root: Path, lines: list[str], change: dict[in
     assert str(path) in str(caught.value)
 
 
-@pytest.mark.parametrize("content", [b"\x1f\x8bnot gzip", b"\xff\xfe\x00", gzip.compress(b"x" * 99)[:-9]])
+CUT_SHORT = gzip.compress(b"x" * 99, mtime=0)[:-9]
+
+
+@pytest.mark.parametrize(
+    "content", [b"\x1f\x8bnot gzip", b"\xff\xfe\x00", CUT_SHORT], ids=["no gzip", "no text", "cut short"]
+)
 def test_no_text_at_all(root: Path, content: bytes) -> None:
     (root / "tpt48" / NOAA).write_bytes(content)
     with pytest.raises(RequestError, match="not a text file, plain or gzipped"):

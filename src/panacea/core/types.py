@@ -94,12 +94,12 @@ class Setting:
         counts: ``[clients]`` train samples of every client.
         train_ids: clients that may take part.
         graph: the relation graph over all clients, or None.
-        features: ``[clients, d]`` side information on all clients, or None.
         streams: the experiment's random streams.
         lr: client learning rate.
         local_steps: K_c.
         server_lr: alpha, for methods whose server learns.
         server_steps: K_s, likewise.
+        features: ``[clients, d]`` side information on all clients, or None.
     """
 
     initial: Tensor
@@ -107,9 +107,9 @@ class Setting:
     counts: npt.NDArray[np.int64]
     train_ids: ClientIds
     graph: ClientGraph | None
-    features: npt.NDArray[np.float32] | None
     streams: Streams
     lr: float
     local_steps: int
     server_lr: float
     server_steps: int
+    features: npt.NDArray[np.float32] | None = None
