@@ -1,6 +1,6 @@
 """What the graph is worth: novel clients of fl60 when a share of edges is replaced by random ones.
 
-    everywhere   the whole graph is made false before training (`graph.replace`), so the server learns how far to trust it
+    everywhere   the whole graph is made false before training (`graph.replace`); the server learns how far to trust it
     newcomers    the server was trained on the true graph; only the links newcomers come with are false
 
     python benchmarks/ablation.py                    shares 0 to 1, seeds 0..4, both presets; prints a table
