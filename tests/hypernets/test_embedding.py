@@ -141,7 +141,8 @@ def test_a_key_given_by_hand_wins() -> None:
         ("features", GRAPH, None, "knows no features"),
         ("laplacian", None, None, "needs a relation graph"),
         ("random_walk", None, None, "needs a relation graph"),
-        ("laplacian", graph_of(5001, []), None, "at most 5000"),
+        ("laplacian", graph_of(5001, []), None, "2 to 5000 clients; 5001 train"),
+        ("laplacian", graph_of(1, []), None, "2 to 5000 clients; 1 train"),
     ],
 )
 def test_what_cannot_be_computed(h0: Any, graph: Any, features: Any, message: str) -> None:

@@ -28,7 +28,7 @@ def viewed(execution: Any, cohort: list[int], rows: torch.Tensor, layers: int = 
     plan = planner(execution, layers).round(ids, links=False, balanced=True, view=True, extra=NO_IDS)
     assert plan.view is not None
     touched = torch.arange(5) if plan.rows is None else plan.rows
-    seen = plan.view.of(rows[touched])
+    seen = plan.view.of(rows[touched], rows.mean(dim=0))
     return torch.full_like(rows, torch.nan).index_copy(0, touched, seen)
 
 
@@ -50,8 +50,8 @@ class TestView:
 
 def test_a_lonely_client_is_given_the_mean() -> None:
     assert viewed("dense", [0, 4], ROWS)[:, 0].tolist() == [2.0, 2.0, 4.0, 8.0, 3.0]
-    around = viewed("neighbourhood", [0, 4], ROWS)[:, 0]  # of the rows at hand: 0, 4, 1
-    assert around[[0, 4, 1]].tolist() == [2.0, 1.0, 2.0]
+    around = viewed("neighbourhood", [0, 4], ROWS)[:, 0]  # of all rows, though only those of 0, 4 and 1 are at hand
+    assert around[[0, 4, 1]].tolist() == [2.0, 3.0, 2.0]
 
 
 @pytest.mark.parametrize("execution", ["dense", "neighbourhood"])

@@ -10,7 +10,9 @@ import pytest
 import torch
 
 from panacea.core.local import Local, Sgd, run_local
+from panacea.core.method import Model
 from panacea.core.records import nbytes, tree_index
+from panacea.core.types import Cohort
 from panacea.evaluation.evaluate import personal_models
 from tests.hypernets.build import cohort_of, random_graph, rounds, server, tensor, uploads_of
 from tests.toy import play, toy_experiment
@@ -145,3 +147,17 @@ def test_every_head_learns(name: str, heads: str) -> None:
     for _ in range(3):
         state = method.aggregate(state, type(method.download(state, cohort))(targets), cohort)
     assert (targets - method.generated(state, np.array([0, 2]))).square().sum() < 0.9 * before
+
+
+def test_gen_and_local_leaves_a_frozen_rest_alone() -> None:
+    """A visit would not move it, so neither does the programme that is scored as gen+local."""
+    experiment = toy_experiment("panacea", {"scope": "last", "rest": "frozen"}, weight_decay=0.1, momentum=0.9)
+    method, state, federation = experiment.method, experiment.state, experiment.federation
+    ids = federation.train_ids
+    params, statistics = personal_models(method, state, experiment.engine, federation, ids, novel=False)
+    cohort = Cohort.of(ids, federation.counts("train"), 1, experiment.target.initial)
+    programme = method.alternatives()["local"]
+    tuned = experiment.engine.train(programme.method, Model(params), None, statistics, cohort).uploads.params
+    (before, rest), (after, kept) = split(experiment, params), split(experiment, tuned)
+    assert torch.equal(rest, kept)
+    assert bool((before != after).any(dim=1).all())

@@ -49,8 +49,8 @@ def initial_rows(
         return _standardised(features[ids].astype(np.float64), features[ids].astype(np.float64))
     if graph is None:
         raise RequestError(f"method.h0={h0} needs a relation graph; this run has none")
-    if graph.n > _MANY:
-        raise RequestError(f"method.h0={h0} is computed for at most {_MANY} clients; here are {graph.n}")
+    if not 2 <= graph.n <= _MANY:
+        raise RequestError(f"method.h0={h0} is computed for 2 to {_MANY} clients; {graph.n} train here")
     steps = min(width, 32)
     rows = _laplacian(graph, steps) if h0 == "laplacian" else _returns(graph, min(steps, 16))
     return _standardised(rows, rows)

@@ -23,7 +23,14 @@ from panacea.hypernets.heads import Head, HeadKind
 from panacea.hypernets.network import Hypernetwork
 from panacea.hypernets.scope import Scope
 
-__all__ = ["GeneratingMethod", "HypernetworkParameters", "HypernetworkState", "PartialModel", "ScopedParameters"]
+__all__ = [
+    "GeneratingMethod",
+    "HypernetworkParameters",
+    "HypernetworkState",
+    "PartialModel",
+    "ScopedParameters",
+    "TrainPart",
+]
 
 
 _PROBED = 16  # clients besides the cohort whose models are looked at after a round
@@ -223,11 +230,7 @@ class GeneratingMethod(Method):
         """Plain SGD; a frozen rest has no gradient."""
         if not isinstance(download, PartialModel):
             return super().step(carry, download, client, batches, local)
-        moved, fixed = self.scope.split(local.grad(carry.params, batches[0]))
-        assert fixed is not None
-        stepped = local.sgd(carry, self.scope.join(moved, torch.zeros_like(fixed)))
-        kept = self.scope.join(self.scope.split(stepped.params)[0], download.rest)  # weight decay does not reach it
-        return Iterate(kept, stepped.velocity)
+        return _part_step(self.scope, "generated", carry, batches, local)
 
     def finish(self, carry: Tree, download: Tree, client: Tree, steps: int | Tensor) -> tuple[Tree, Tree]:
         """The trained model; of a frozen rest nothing travels."""
@@ -243,4 +246,31 @@ class GeneratingMethod(Method):
 
     def alternatives(self) -> dict[str, Adaptation]:
         """``gen+local``: the generated model followed by one visit's local steps."""
-        return {"local": Adaptation(Method())}
+        return {"local": Adaptation(TrainPart(self.scope, "generated") if self._frozen_rest else Method())}
+
+
+class TrainPart(Method):
+    """A local programme: SGD on the generated part of a model or on the rest, the other stays as it is."""
+
+    def __init__(self, scope: Scope, part: Literal["generated", "rest"]) -> None:
+        super().__init__()
+        self.scope, self.part = scope, part
+
+    def step(self, carry: Iterate, download: Model, client: Tree, batches: tuple[Batch, ...], local: Local) -> Iterate:
+        """Only its part moves."""
+        return _part_step(self.scope, self.part, carry, batches, local)
+
+
+def _part_step(scope: Scope, part: str, carry: Iterate, batches: tuple[Batch, ...], local: Local) -> Iterate:
+    """One step in which the other part has no gradient, is not decayed and does not count in clipping."""
+    place = 0 if part == "generated" else 1
+
+    def only(moving: Tensor, fixed: Tensor) -> Tensor:
+        parts = [scope.split(fixed)[0], scope.split(fixed)[1]]
+        parts[place] = scope.split(moving)[place]
+        assert parts[0] is not None
+        return scope.join(parts[0], parts[1])
+
+    gradient = local.grad(carry.params, batches[0])
+    stepped = local.sgd(carry, only(gradient, torch.zeros_like(gradient)))
+    return Iterate(only(stepped.params, carry.params), stepped.velocity)

@@ -67,7 +67,7 @@ class LearningServer(GeneratingMethod):
         plan = self.plan(cohort)
         table = server.table if plan.rows is None else server.table[plan.rows]
         moments = [self._touched(plan, memory) for memory in server.moments]
-        objective = self._objective(plan, table, targets, weights)
+        objective = self._objective(plan, server.table, targets, weights)
         lr = self.setting.server_lr * server.rate
         moved, memory, before, after = descend(
             objective, self.variables(table, server.weights), moments, self.optimiser, lr, self.setting.server_steps
@@ -96,6 +96,8 @@ class LearningServer(GeneratingMethod):
     def _objective(self, plan: Plan, table: Tensor, targets: Tensor, weights: Tensor) -> Objective:
         """The loss of the server's steps, and its terms [fit, L_d, view] for the log."""
         delta: Tensor | None = None
+        given = self._touched(plan, table)
+        middle = table.mean(dim=0) if plan.view is not None and plan.rows is not None else None
 
         def fit(models: Tensor) -> tuple[Tensor, Tensor]:
             nonlocal delta
@@ -107,7 +109,7 @@ class LearningServer(GeneratingMethod):
             return distance, -(weights * delta * models).sum()
 
         def objective(variables: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-            h = variables[0] if self.trains_table else table
+            h = variables[0] if self.trains_table else given
             parts = self.layout.unflatten(variables[-1])
             z = self.network.encode(parts, h, plan)
             distance, loss = fit(self.network.models(parts, z[plan.clients]))
@@ -117,7 +119,9 @@ class LearningServer(GeneratingMethod):
                 links = link_loss(logits, plan.every, plan.yes)
                 loss = loss + self.lambda_d * links
             if plan.view is not None:
-                seen = self.network.encode(parts, plan.view.of(h), plan)[plan.clients]
+                seen = self.network.encode(parts, plan.view.of(h, h.mean(dim=0) if middle is None else middle), plan)[
+                    plan.clients
+                ]
                 view, extra = fit(self.network.models(parts, seen))
                 loss = loss + self.view_weight * extra
             return loss, torch.stack([distance, links, view])

@@ -37,7 +37,7 @@ class View:
     Attributes:
         speakers: places of the neighbours' rows among the encoder's inputs.
         block: from them to the means.
-        lonely: ``[cohort, 1]`` who has no neighbour and is given the mean of all rows.
+        lonely: ``[cohort, 1]`` who has no neighbour and is given the middle of all rows.
         places: places of the cohort among the encoder's inputs.
     """
 
@@ -46,10 +46,10 @@ class View:
     lonely: Tensor
     places: Tensor
 
-    def of(self, h: Tensor) -> Tensor:
-        """The encoder's inputs with the cohort's rows replaced."""
+    def of(self, h: Tensor, middle: Tensor) -> Tensor:
+        """The encoder's inputs with the cohort's rows replaced; `middle` ``[d0]`` is the mean of the whole table."""
         means = self.block.mix(h[self.speakers])
-        means = torch.where(self.lonely, h.mean(dim=0), means)
+        means = torch.where(self.lonely, middle, means)
         return h.index_copy(0, self.places, means)
 
 

@@ -84,7 +84,8 @@ class Panacea(GraphServer):
         embedding, h0, novel_h0, graph_mode: what the encoder is given, in training and for newcomers.
         hidden, heads, rank, chunk, head_scale, scope, rest: trunk and heads; P outputs, or a part of the network.
         update, optimiser, momentum, weight_decay, clip: the server's steps; the paper is silent, so pFedHN's code.
-        execution: how messages are computed; the same numbers.
+        execution: how messages are computed. `dense` and `sparse` give the same numbers; `neighbourhood` moves only the
+            embeddings near the round's clients, and L_d looks at pairs near them.
 
     Reduces to: Panacea-GN with ``lambda_d = 0``; one step with one client and plain SGD is pFedHN's rule.
 

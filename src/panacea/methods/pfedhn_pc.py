@@ -8,13 +8,13 @@ from pydantic import Field
 from torch import Tensor
 
 from panacea.core.local import Iterate, Local
-from panacea.core.method import Adaptation, Method, MethodParameters, Model, NewcomerData
+from panacea.core.method import Adaptation, MethodParameters, Model, NewcomerData
 from panacea.core.parameters import Parameters
 from panacea.core.records import Tree, record, unsent
 from panacea.core.store import ClientStore
-from panacea.core.types import Batch, Cohort, Newcomers
-from panacea.hypernets.generating import HypernetworkState
-from panacea.hypernets.scope import Scope, all_but_last
+from panacea.core.types import Cohort, Newcomers
+from panacea.hypernets.generating import HypernetworkState, TrainPart
+from panacea.hypernets.scope import all_but_last
 from panacea.methods.pfedhn import PFedHn, PFedHnShape
 from panacea.methods.registry import method
 
@@ -108,18 +108,4 @@ class PFedHnPc(PFedHn):
 
     def adapt_newcomer(self, server: HypernetworkState, newcomers: Newcomers) -> Adaptation:
         """The last layer alone, on the newcomer's train split."""
-        return Adaptation(TrainRest(self.scope), self.parameters.head_steps)
-
-
-class TrainRest(Method):
-    """A newcomer's programme: SGD on what is not generated, the generated part stays as it is."""
-
-    def __init__(self, scope: Scope) -> None:
-        super().__init__()
-        self.scope = scope
-
-    def step(self, carry: Iterate, download: Model, client: Tree, batches: tuple[Batch, ...], local: Local) -> Iterate:
-        """Only the rest moves."""
-        stepped = super().step(carry, download, client, batches, local)
-        body, _ = self.scope.split(download.params)
-        return Iterate(self.scope.join(body, self.scope.split(stepped.params)[1]), stepped.velocity)
+        return Adaptation(TrainPart(self.scope, "rest"), self.parameters.head_steps)
