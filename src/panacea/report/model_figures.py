@@ -40,8 +40,13 @@ def _principal(rows: Floats) -> Floats:
     return np.asarray((left * size)[:, :2])
 
 
-def draw_embeddings(experiment: Experiment) -> Figure | None:
-    """The clients' embeddings after the encoder in two dimensions, with their links; None for methods without any."""
+def draw_embeddings(experiment: Experiment, colours: tuple[Floats, str] | None = None) -> Figure | None:
+    """The clients' embeddings after the encoder in two dimensions, with their links; None for methods without any.
+
+    Args:
+        experiment: after training.
+        colours: a number per client and what it is; by default `client_property`.
+    """
     method, federation = experiment.method, experiment.federation
     if not isinstance(method, GeneratingMethod):
         return None
@@ -57,7 +62,7 @@ def draw_embeddings(experiment: Experiment) -> Figure | None:
         for a, b in row[federation.graph.edges]:
             if a >= 0 and b >= 0:
                 axes.plot(*place[[a, b]].T, color=GREY, alpha=0.15, linewidth=0.6, zorder=1)
-    values, name = client_property(experiment)
+    values, name = colours or client_property(experiment)
     points = axes.scatter(
         place[:, 0], place[:, 1], c=values[ids], cmap="viridis", s=28, zorder=2, edgecolors="white", linewidths=0.4
     )
@@ -67,8 +72,13 @@ def draw_embeddings(experiment: Experiment) -> Figure | None:
     return figure
 
 
-def draw_similarity(experiment: Experiment) -> Figure | None:
-    """Cosine between the clients' models, their common mean taken off; None where all are one model."""
+def draw_similarity(experiment: Experiment, order: tuple[Floats, str] | None = None) -> Figure | None:
+    """Cosine between the clients' models, their common mean taken off; None where all are one model.
+
+    Args:
+        experiment: after training.
+        order: a number per client to sort them by, and what it is; by default `client_property`.
+    """
     federation = experiment.federation
     ids = federation.train_ids[: min(_MOST, 400)]
     params, _ = personal_models(experiment.method, experiment.state, experiment.engine, federation, ids, novel=False)
@@ -77,9 +87,8 @@ def draw_similarity(experiment: Experiment) -> Figure | None:
     length = np.linalg.norm(apart, axis=1, keepdims=True)
     if len(ids) < 3 or float(length.max()) <= 1e-9 * max(float(np.abs(models).max()), 1e-30):
         return None
-    values, name = client_property(experiment)
-    order = np.argsort(values[ids], kind="stable")
-    unit = (apart / np.maximum(length, 1e-30))[order]
+    values, name = order or client_property(experiment)
+    unit = (apart / np.maximum(length, 1e-30))[np.argsort(values[ids], kind="stable")]
     figure, axes = new_figure(5.2, 4.4)
     axes.grid(visible=False)
     image = axes.imshow(unit @ unit.T, cmap="RdBu_r", vmin=-1, vmax=1, interpolation="nearest")
