@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+from matplotlib.patches import FancyBboxPatch
 
 from panacea.data.picture import graph_picture
 from panacea.experiment.config import build_config
@@ -27,17 +28,8 @@ def draw_loop(path: Path) -> None:
     axes.set_ylim(0, 42)
 
     def box(x: float, y: float, width: float, height: float, text: str, colour: str) -> None:
-        axes.add_patch(
-            __import__("matplotlib.patches", fromlist=["FancyBboxPatch"]).FancyBboxPatch(
-                (x, y),
-                width,
-                height,
-                boxstyle="round,pad=0.6",
-                linewidth=1.2,
-                edgecolor=colour,
-                facecolor=f"{colour}14",
-            )
-        )
+        look = {"boxstyle": "round,pad=0.6", "linewidth": 1.2, "edgecolor": colour, "facecolor": f"{colour}14"}
+        axes.add_patch(FancyBboxPatch((x, y), width, height, **look))
         axes.text(x + width / 2, y + height / 2, text, ha="center", va="center", fontsize=8.5)
 
     def arrow(start: tuple[float, float], end: tuple[float, float], text: str, shift: float, colour: str) -> None:

@@ -119,10 +119,9 @@ class LearningServer(GeneratingMethod):
                 links = link_loss(logits, plan.every, plan.yes)
                 loss = loss + self.lambda_d * links
             if plan.view is not None:
-                seen = self.network.encode(parts, plan.view.of(h, h.mean(dim=0) if middle is None else middle), plan)[
-                    plan.clients
-                ]
-                view, extra = fit(self.network.models(parts, seen))
+                seen = plan.view.of(h, h.mean(dim=0) if middle is None else middle)
+                z = self.network.encode(parts, seen, plan)
+                view, extra = fit(self.network.models(parts, z[plan.clients]))
                 loss = loss + self.view_weight * extra
             return loss, torch.stack([distance, links, view])
 
