@@ -26,8 +26,8 @@ setup: $(READY) ## make .venv and install the package with everything tests need
 demo: $(READY) ## train the methods on two embedded data sets and print their tables (a few minutes)
 	$(BIN)/panacea compare examples/demo_fl60.yaml
 	$(BIN)/panacea compare examples/demo_digits.yaml
-	$(BIN)/panacea run data=digits model=mlp model.hidden=[64] novel=0.2 method=fedavg_ft rounds=200 out=runs/demo
-	@echo "report: $$(ls -d runs/demo/digits-fedavg_ft-s0-*/report.html | head -n 1)"
+	$(BIN)/panacea join runs/demo/fl60-panacea-s0-* --neighbors 3,17 --out runs/demo/newcomer.safetensors
+	@echo "report: $$(ls -d runs/demo/fl60-panacea-s0-*/report.html | head -n 1)"
 
 test: $(READY) lint ## lint, types, and the tests CI runs (minutes)
 	$(BIN)/python -m pytest -m "not paper and not gpu" -n 2 --cov --cov-report=term:skip-covered

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -17,10 +16,3 @@ def folder(tmp_path: Path) -> Path:
         frame.to_csv(root / "clients" / f"{name}.csv", index=False)
     (root / "edges.csv").write_text("source,target,weight\nsite1,site2,0.5\nsite2,site10,2\n")
     return root
-
-
-@pytest.fixture
-def real_data() -> Path:
-    """The folder with published data sets: $PANACEA_DATA, else shared/data beside the repository."""
-    given = os.environ.get("PANACEA_DATA")
-    return Path(given) if given else Path(__file__).resolve().parents[3] / "shared" / "data"
