@@ -75,7 +75,8 @@ def test_by_hand_where_the_guard_begins() -> None:
     assert near.undone.item() == 0
 
     def judged(new: Any, asked: float) -> float:
-        return float(method.guarded(state, new, cohort, torch.tensor([[asked]], dtype=torch.float64)).undone)
+        target = method.generated(state, cohort.ids) + asked
+        return float(method.guarded(state, new, cohort, target, torch.ones_like(target)).undone)
 
     far = dataclasses.replace(state, table=3 * state.table)
     way = float((method.generated(far, method.nodes) - method.generated(state, method.nodes)).abs().max())
@@ -94,13 +95,13 @@ def test_a_long_way_that_was_asked_for_is_kept() -> None:
 def test_a_client_outside_the_cohort_that_is_led_astray_is_noticed() -> None:
     method, state = server("panacea_gn", GRAPH, server_lr=1e-3)
     cohort = cohort_of(method, [0, 1])
-    asked = torch.full((2, method.scope.generated_size), 1e-3, dtype=torch.float64)
+    target, weights = method.generated(state, cohort.ids) + 1e-3, torch.full((2, 1), 0.5, dtype=torch.float64)
     table = state.table.clone()
     table[5] *= 1e6  # a node of its own: only its own model moves
     wrong = dataclasses.replace(state, table=table)
     assert torch.equal(method.generated(wrong, cohort.ids), method.generated(state, cohort.ids))
-    assert method.guarded(state, wrong, cohort, asked).undone.item() == 1
-    assert method.guarded(state, state, cohort, asked).undone.item() == 0
+    assert method.guarded(state, wrong, cohort, target, weights).undone.item() == 1
+    assert method.guarded(state, state, cohort, target, weights).undone.item() == 0
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -152,7 +152,7 @@ def test_the_whole_loss(balance: str, transform: str, update: str) -> None:
     assert torch.allclose(new.table, state.table - 0.05 * gradients[0], rtol=0, atol=1e-10)
     assert torch.allclose(new.weights, state.weights - 0.05 * gradients[1], rtol=0, atol=1e-10)
     before, after = terms(state.table, state.weights), terms(new.table, new.weights)
-    logged = torch.stack([before[1], *after[1:]])
+    logged = torch.stack([before[1], after[1], *before[2:]])  # L_d and view are those of the last (here: only) step
     assert torch.allclose(new.terms, logged, rtol=1e-10)
 
 
@@ -282,3 +282,17 @@ def test_sizes() -> None:
     assert state.table.shape == (6, d)
     assert server("panacea", GRAPH)[1].weights.numel() == encoder + trunk_and_head + 2 * (w * w + w)
     assert server("panacea", GRAPH, {"transform": "identity"})[1].weights.numel() == encoder + trunk_and_head
+
+
+@pytest.mark.parametrize("name", HYPERNETWORKS)
+def test_a_recorded_server_takes_the_same_steps(name: str) -> None:
+    """In long runs the gradient is recorded once and replayed with every round's tensors: the same bits."""
+    keys: dict[str, Any] = {} if name == "panacea_mlp" else {"newcomer_view": 0.5, "encoder": "sage"}
+    states = []
+    for traced in (False, True):
+        method, state = server(name, GRAPH, keys)
+        method.setting = dataclasses.replace(method.setting, traced=traced)
+        states.append(rounds(method, state, [[0, 2], [1, 5], [2, 4], [0, 1, 3]]))
+        recorded = getattr(method, "_recorded", None)
+        assert (recorded is not None and any(recorded.traces.values())) is (traced and name != "panacea_mlp")
+    assert all(torch.equal(a, b) for a, b in zip(leaves(states[0]), leaves(states[1]), strict=True))

@@ -17,11 +17,13 @@ from typing import Literal, TypeAlias
 import torch
 from torch import Tensor
 
-__all__ = ["Optimiser", "OptimiserKind", "descend"]
+__all__ = ["Gradient", "Objective", "Optimiser", "OptimiserKind", "by_autograd", "descend"]
 
 OptimiserKind: TypeAlias = Literal["sgd", "momentum", "adam"]
 Objective: TypeAlias = Callable[[Sequence[Tensor]], tuple[Tensor, Tensor]]
 """Variables in, (loss to descend, terms to log) out."""
+Gradient: TypeAlias = Callable[[Sequence[Tensor]], tuple[Tensor, ...]]
+"""Variables in, terms to log and the gradient in every variable out."""
 
 _BETAS = (0.9, 0.999)
 
@@ -80,30 +82,36 @@ class Optimiser:
         return directions
 
 
+def by_autograd(objective: Objective) -> Gradient:
+    """The gradient of an objective that returns (loss, terms to log)."""
+
+    def gradient(variables: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        with torch.enable_grad():
+            leaves = [v.detach().requires_grad_() for v in variables]
+            loss, terms = objective(leaves)
+            return (terms.detach(), *torch.autograd.grad(loss, leaves, materialize_grads=True))
+
+    return gradient
+
+
 def descend(
-    objective: Objective,
+    gradient: Gradient,
     variables: Sequence[Tensor],
     moments: Sequence[Tensor],
     optimiser: Optimiser,
     lr: Tensor,
     steps: int,
-) -> tuple[list[Tensor], list[Tensor], Tensor, Tensor]:
+) -> tuple[list[Tensor], list[Tensor], Tensor]:
     """Some steps down a loss; nothing given is written to.
 
     Returns:
-        New variables, new moments, and the terms to log before the first and after the last step.
+        New variables, new moments, and the terms to log, as they were at the last step.
     """
-    variables = [v.detach().clone().requires_grad_() for v in variables]
+    variables = [v.detach().clone() for v in variables]
     moments = [m.clone() for m in moments]
-    before = after = torch.zeros(0)
-    for step in range(steps):
-        with torch.enable_grad():
-            loss, terms = objective(variables)
-            gradients = torch.autograd.grad(loss, variables, materialize_grads=True)
-        if step == 0:
-            before = terms.detach()
-        with torch.no_grad():
-            optimiser.step(variables, moments, list(gradients), lr)
+    terms = torch.zeros(0)
     with torch.no_grad():
-        after = objective(variables)[1]
-    return [v.detach() for v in variables], moments, before, after
+        for _ in range(steps):
+            terms, *gradients = gradient(variables)
+            optimiser.step(variables, moments, gradients, lr)
+    return variables, moments, terms

@@ -95,7 +95,10 @@ class Encoder:
         return parts
 
     def __call__(self, parts: Parts, h: Tensor, blocks: Sequence[Block]) -> Tensor:
-        """``[n_in of the first block, inputs] -> [n_out of the last block, outputs]``."""
+        """``[n_in of the first block, ..., inputs] -> [n_out of the last block, ..., outputs]``.
+
+        Dims in between are versions of the same nodes (the newcomers' view beside the plain one) that share the work.
+        """
         if self.kind == "gated" and self.layers and h.shape[-1] < self.width:
             h = functional.pad(h, (0, self.width - h.shape[-1]))
         for layer, block in enumerate(blocks):
@@ -110,14 +113,15 @@ class Encoder:
         weight = parts[f"encoder.{layer}.weight"]
         if self.kind == "gated":
             told = block.mix(h @ weight.T)
-            return torch.gru_cell(
-                told,
-                h[: block.n_out],
+            new = torch.gru_cell(
+                told.reshape(-1, self.width),
+                h[: block.n_out].reshape(-1, self.width),
                 parts["encoder.gru.weight_ih"],
                 parts["encoder.gru.weight_hh"],
                 parts["encoder.gru.bias_ih"],
                 parts["encoder.gru.bias_hh"],
             )
+            return new.reshape(told.shape)
         bias = parts[f"encoder.{layer}.bias"]
         if self.kind == "gat":
             return _attend(h @ weight.T, parts[f"encoder.{layer}.attention"], block) + bias
@@ -127,10 +131,13 @@ class Encoder:
 
 def _attend(h: Tensor, attention: Tensor, block: Block) -> Tensor:
     """GAT's weighted sum: softmax over each listener's arcs of leaky_relu(a_1 . h_j + a_2 . h_i)."""
-    scores = h @ attention.T  # [n_in, 2]
-    raw = functional.leaky_relu(scores[block.sources, 0] + scores[block.targets, 1], 0.2)
-    top = raw.detach().new_full((block.n_out,), -torch.inf).scatter_reduce(0, block.targets, raw.detach(), "amax")
+    scores = h @ attention.T  # [n_in, ..., 2]
+    raw = functional.leaky_relu(scores[block.sources, ..., 0] + scores[block.targets, ..., 1], 0.2)
+    shape = (block.n_out, *raw.shape[1:])
+    index = block.targets.reshape(-1, *(1,) * (raw.dim() - 1)).expand_as(raw)
+    top = raw.detach().new_full(shape, -torch.inf).scatter_reduce(0, index, raw.detach(), "amax")
     share = torch.exp(raw - top[block.targets])
-    total = share.new_zeros(block.n_out).index_add(0, block.targets, share)
+    total = share.new_zeros(shape).index_add(0, block.targets, share)
     share = share / total[block.targets]
-    return h.new_zeros(block.n_out, h.shape[-1]).index_add(0, block.targets, share.unsqueeze(-1) * h[block.sources])
+    told = share.unsqueeze(-1) * h[block.sources]
+    return h.new_zeros(*shape, h.shape[-1]).index_add(0, block.targets, told)

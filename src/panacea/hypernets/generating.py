@@ -14,7 +14,7 @@ from torch import Tensor
 from panacea.core.aggregate import weighted_mean
 from panacea.core.local import Iterate, Local
 from panacea.core.method import Adaptation, Method, MethodParameters, Model
-from panacea.core.parameters import Layout, Parameters
+from panacea.core.parameters import Layout, Parameters, squared_norm
 from panacea.core.records import Tree, record, unsent
 from panacea.core.store import ClientStore
 from panacea.core.types import Batch, ClientIds, Cohort, Setting
@@ -67,7 +67,7 @@ class HypernetworkState:
         moments: the optimiser's memory.
         rest: ``[P - P_g]`` what is not generated, or None.
         rate: ``[]`` factor of the server's learning rate, below 1 after a diverged round.
-        terms: ``[4]`` of the last round: fit before and after the server's steps, L_d, newcomers' view.
+        terms: ``[4]`` of the last round: fit before and after the server's steps; L_d, newcomers' view at the last one.
         undone: ``[]`` rounds that diverged and were undone.
     """
 
@@ -198,23 +198,28 @@ class GeneratingMethod(Method):
         return torch.where(finite.any(), mean, server.rest)
 
     def guarded(
-        self, old: HypernetworkState, new: HypernetworkState, cohort: Cohort, asked: Tensor
+        self, old: HypernetworkState, new: HypernetworkState, cohort: Cohort, targets: Tensor, weights: Tensor
     ) -> HypernetworkState:
-        """The new state; or the old one with its rate halved, if the server's steps went astray.
+        """The new state with its fits logged; or the old one, its rate halved, if the server's steps went astray.
 
         They did if something is not finite, or if some client's model (of the cohort, and of a few others) moved by
-        more than a quarter of its length and ten times as far as any client asked for (`asked`: ``[rows, P_g]``, the
-        differences that came back). Undone rounds are counted, the optimiser forgets its memory, and the rate grows
-        back by a tenth a round. What is not generated keeps its new value.
+        more than a quarter of its length and ten times as far as any client asked for (the largest distance between a
+        model that was sent and its target, among those with a weight). Undone rounds are counted, the optimiser forgets
+        its memory, and the rate grows back by a tenth a round. What is not generated keeps its new value.
         """
         few = self.nodes[np.linspace(0, len(self.nodes) - 1, min(_PROBED, len(self.nodes))).astype(np.int64)]
         ids = np.union1d(cohort.ids, few)
         before, after = self.generated(old, ids), self.generated(new, ids)
+        place = torch.from_numpy(np.searchsorted(ids, cohort.ids)).to(before.device)
+        sent = before[place]
+        back = after[place]
+        asked = ((targets - sent).norm(dim=-1, keepdim=True) * (weights > 0)).max()
+        fits = [(weights * squared_norm(targets - made)).sum() / 2 for made in (sent, back)]
         moved = (after - before).norm(dim=-1)
-        far = (moved > before.norm(dim=-1) / 4) & (moved > 10 * asked.norm(dim=-1).max())
+        far = (moved > before.norm(dim=-1) / 4) & (moved > 10 * asked)
         finite = torch.stack([torch.isfinite(t).all() for t in (after, new.table, new.weights, *new.moments)]).all()
         if bool(finite & ~far.any()):
-            return replace(new, rate=(1.1 * old.rate).clamp_max(1.0))
+            return replace(new, rate=(1.1 * old.rate).clamp_max(1.0), terms=torch.stack([*fits, *new.terms[2:]]))
         forgotten = self.optimiser.start(self.variables(old.table, old.weights))
         return replace(old, moments=forgotten, rest=new.rest, rate=old.rate / 2, undone=old.undone + 1)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Literal
 
 import torch
@@ -11,8 +12,9 @@ from torch import Tensor
 
 from panacea.core.parameters import squared_norm
 from panacea.core.records import Tree
-from panacea.core.types import Cohort
-from panacea.hypernets.descent import Objective, descend
+from panacea.core.types import Cohort, Setting
+from panacea.engines.tracing import Kernel, TracedKernel
+from panacea.hypernets.descent import descend
 from panacea.hypernets.generating import GeneratingMethod, HypernetworkState, ScopedParameters
 from panacea.hypernets.links import link_logits, link_loss
 from panacea.hypernets.plan import Plan
@@ -45,6 +47,12 @@ class LearningServer(GeneratingMethod):
     """
 
     parameters: LearningParameters
+    _recorded: TracedKernel | None = None
+
+    def init_server(self, setting: Setting) -> HypernetworkState:
+        """As every hypernetwork; what was recorded of another run is forgotten."""
+        self._recorded = None
+        return super().init_server(setting)
 
     @property
     def lambda_d(self) -> float:
@@ -65,12 +73,24 @@ class LearningServer(GeneratingMethod):
         """K_s steps; undone if they diverged."""
         targets, weights = self.uploaded(uploads, cohort)
         plan = self.plan(cohort)
-        table = server.table if plan.rows is None else server.table[plan.rows]
-        moments = [self._touched(plan, memory) for memory in server.moments]
-        objective = self._objective(plan, server.table, targets, weights)
-        lr = self.setting.server_lr * server.rate
-        moved, memory, before, after = descend(
-            objective, self.variables(table, server.weights), moments, self.optimiser, lr, self.setting.server_steps
+        table = self._touched(plan, server.table)
+        delta = None
+        if self.parameters.update == "frozen_delta":
+            delta = targets - self.generated(server, cohort.ids)
+        middle = server.table.mean(dim=0) if plan.view is not None and plan.rows is not None else None
+        kernel = self._kernel(plan)
+
+        def gradient(variables: Sequence[Tensor]) -> tuple[Tensor, ...]:
+            h = variables[0] if self.trains_table else table
+            return kernel(h, variables[-1], targets, weights, delta, middle, *plan.moving())
+
+        moved, memory, last = descend(
+            gradient,
+            self.variables(table, server.weights),
+            [self._touched(plan, memory) for memory in server.moments],
+            self.optimiser,
+            self.setting.server_lr * server.rate,
+            self.setting.server_steps,
         )
         new = HypernetworkState(
             table=self._returned(plan, moved[0], server.table) if self.trains_table else server.table,
@@ -78,11 +98,10 @@ class LearningServer(GeneratingMethod):
             moments=tuple(self._returned(plan, *pair) for pair in zip(memory, server.moments, strict=True)),
             rest=self.averaged_rest(server, uploads, cohort),
             rate=server.rate,
-            terms=torch.cat([before[:1], after]),
+            terms=torch.cat([server.terms[:2], last]),
             undone=server.undone,
         )
-        asked = torch.where(weights > 0, targets - self.generated(server, cohort.ids), torch.zeros_like(targets))
-        return self.guarded(server, new, cohort, asked)
+        return self.guarded(server, new, cohort, targets, weights)
 
     @staticmethod
     def _touched(plan: Plan, values: Tensor) -> Tensor:
@@ -93,39 +112,51 @@ class LearningServer(GeneratingMethod):
     def _returned(plan: Plan, new: Tensor, old: Tensor) -> Tensor:
         return new if plan.rows is None or old.dim() != 2 else old.index_copy(0, plan.rows, new)
 
-    def _objective(self, plan: Plan, table: Tensor, targets: Tensor, weights: Tensor) -> Objective:
-        """The loss of the server's steps, and its terms [fit, L_d, view] for the log."""
-        delta: Tensor | None = None
-        given = self._touched(plan, table)
-        middle = table.mean(dim=0) if plan.view is not None and plan.rows is not None else None
+    def _kernel(self, plan: Plan) -> Kernel:
+        """Terms and gradients; recorded once and replayed in a long run, where all rounds have plans of one shape."""
+        if not (self.setting.traced and plan.same_shape):
+            return partial(self._gradient, plan)
+        if self._recorded is None:
+            self._recorded = TracedKernel(partial(self._gradient, plan))
+        return self._recorded
 
-        def fit(models: Tensor) -> tuple[Tensor, Tensor]:
-            nonlocal delta
-            distance = (weights * squared_norm(targets - models)).sum() / 2
-            if self.parameters.update == "target":
-                return distance, distance
-            if delta is None:  # the first step sees the models that were sent
-                delta = (targets - models).detach()
-            return distance, -(weights * delta * models).sum()
+    def _gradient(self, template: Plan, table: Tensor, weights: Tensor, *given: Tensor | None) -> tuple[Tensor, ...]:
+        """[L_d, view] for the log, and the gradients of the loss in what is learnt."""
+        with torch.enable_grad():
+            h, psi = table.detach().requires_grad_(), weights.detach().requires_grad_()
+            loss, terms = self._loss(template.moved_to(given[4:]), h, psi, *given[:4])
+            learnt = self.variables(h, psi)
+            gradients = torch.autograd.grad(loss, learnt, materialize_grads=True)
+        return (terms.detach(), *gradients)
 
-        def objective(variables: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-            h = variables[0] if self.trains_table else given
-            parts = self.layout.unflatten(variables[-1])
-            z = self.network.encode(parts, h, plan)
-            distance, loss = fit(self.network.models(parts, z[plan.clients]))
-            links = view = distance.new_zeros(())
-            if plan.every is not None and plan.yes is not None:
-                logits = link_logits(parts, z if plan.pairs is None else z[plan.pairs])
-                links = link_loss(logits, plan.every, plan.yes)
-                loss = loss + self.lambda_d * links
-            if plan.view is not None:
-                seen = plan.view.of(h, h.mean(dim=0) if middle is None else middle)
-                z = self.network.encode(parts, seen, plan)
-                view, extra = fit(self.network.models(parts, z[plan.clients]))
-                loss = loss + self.view_weight * extra
-            return loss, torch.stack([distance, links, view])
-
-        return objective
+    def _loss(
+        self,
+        plan: Plan,
+        h: Tensor,
+        psi: Tensor,
+        targets: Tensor | None,
+        weights: Tensor | None,
+        delta: Tensor | None,
+        middle: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:
+        assert targets is not None
+        assert weights is not None
+        parts = self.layout.unflatten(psi)
+        views = [h]
+        if plan.view is not None:
+            views.append(plan.view.of(h, h.mean(dim=0) if middle is None else middle))
+        z = self.network.encode(parts, torch.stack(views, dim=1), plan)  # [nodes, views, d]: one pass for both
+        models = self.network.models(parts, z[plan.clients].transpose(0, 1).flatten(0, 1)).chunk(len(views))
+        fits = [(weights * squared_norm(targets - made)).sum() / 2 for made in models]
+        losses = fits if delta is None else [-(weights * delta * made).sum() for made in models]
+        loss, links = losses[0], torch.zeros_like(fits[0])
+        if plan.every is not None and plan.yes is not None:
+            logits = link_logits(parts, z[:, 0] if plan.pairs is None else z[plan.pairs, 0])
+            links = link_loss(logits, plan.every, plan.yes)
+            loss = loss + self.lambda_d * links
+        if plan.view is None:
+            return loss, torch.stack([links, torch.zeros_like(links)])
+        return loss + self.view_weight * losses[1], torch.stack([links, fits[1]])
 
 
 def embedding_spread(z: Tensor) -> dict[str, float]:

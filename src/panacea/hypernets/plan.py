@@ -6,6 +6,7 @@ round's clients can hear within L layers, so that a round costs the same with a 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -35,22 +36,21 @@ class View:
     """The cohort as if it were new: each client's row replaced by the mean of its neighbours' rows.
 
     Attributes:
-        speakers: places of the neighbours' rows among the encoder's inputs.
-        block: from them to the means.
+        speakers: places of the neighbours' rows among the encoder's inputs, None for all of them.
+        matrix: ``[cohort, speakers]`` from them to the means.
         lonely: ``[cohort, 1]`` who has no neighbour and is given the middle of all rows.
         places: places of the cohort among the encoder's inputs.
     """
 
-    speakers: Tensor
-    block: Block
+    speakers: Tensor | None
+    matrix: Tensor
     lonely: Tensor
     places: Tensor
 
     def of(self, h: Tensor, middle: Tensor) -> Tensor:
         """The encoder's inputs with the cohort's rows replaced; `middle` ``[d0]`` is the mean of the whole table."""
-        means = self.block.mix(h[self.speakers])
-        means = torch.where(self.lonely, middle, means)
-        return h.index_copy(0, self.places, means)
+        means = self.matrix @ (h if self.speakers is None else h[self.speakers])
+        return h.index_copy(0, self.places, torch.where(self.lonely, middle, means))
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,27 @@ class Plan:
     yes: Tensor | None = None
     view: View | None = None
 
+    @property
+    def same_shape(self) -> bool:
+        """Whether plans of other rounds differ from this one in the values of their tensors only."""
+        whole = self.rows is None and all(block.transposed is None for block in self.blocks)
+        return whole and self.pairs is None and (self.view is None or self.view.speakers is None)
+
+    def moving(self) -> tuple[Tensor | None, ...]:
+        """The tensors that change from round to round."""
+        view = self.view
+        seen = (None,) * 4 if view is None else (view.speakers, view.matrix, view.lonely, view.places)
+        return (self.clients, self.pairs, self.every, self.yes, *seen)
+
+    def moved_to(self, moving: Sequence[Tensor | None]) -> Plan:
+        """This plan with such tensors of another round."""
+        clients, pairs, every, yes, speakers, matrix, lonely, places = moving
+        assert clients is not None
+        view = None
+        if matrix is not None and lonely is not None and places is not None:
+            view = View(speakers, matrix, lonely, places)
+        return Plan(self.rows, self.blocks, clients, pairs, every, yes, view)
+
 
 class Planner:
     """Plans over one graph (the training graph, or the full one for newcomers)."""
@@ -92,7 +113,8 @@ class Planner:
     def neighbours(self) -> Propagation:
         """Arcs with which a newcomer's embedding is the mean of its neighbours'."""
         if self._neighbours is None:
-            self._neighbours = Propagation(self.graph, "neighbours", self.like)
+            dense = True if self.execution == "dense" else None
+            self._neighbours = Propagation(self.graph, "neighbours", self.like, dense)
         return self._neighbours
 
     def encode(self, clients: Ids) -> Plan:
@@ -164,15 +186,17 @@ class Planner:
         return every, yes
 
     def _view(self, plan: Plan, cohort: Ids) -> View:
+        lonely = torch.from_numpy(np.diff(self.neighbours.starts)[cohort] == 0).unsqueeze(-1).to(self.like.device)
+        places = self._tensor(cohort)
+        if self.execution == "dense":
+            return View(None, self.neighbours.whole().matrix[places], lonely, places)
         speakers, (block,) = self.neighbours.around(cohort, 1)
-        lonely = torch.from_numpy(np.diff(self.neighbours.starts)[cohort] == 0).unsqueeze(-1)
-        inputs = np.arange(self.graph.n) if plan.rows is None else plan.rows.cpu().numpy()
-        place = {int(node): i for i, node in enumerate(inputs)} if plan.rows is not None else None
-
-        def places(nodes: Ids) -> Tensor:
-            return self._tensor(nodes if place is None else np.array([place[int(node)] for node in nodes], np.int64))
-
-        return View(places(speakers), block, lonely.to(self.like.device), places(cohort))
+        if plan.rows is not None:
+            inputs = plan.rows.cpu().numpy()
+            order = np.argsort(inputs, kind="stable")
+            speakers, cohort = (order[np.searchsorted(inputs, nodes, sorter=order)] for nodes in (speakers, cohort))
+        matrix = block.matrix if block.transposed is None else block.matrix.to_dense()
+        return View(self._tensor(speakers), matrix, lonely, self._tensor(cohort))
 
     def _tensor(self, nodes: Ids) -> Tensor:
         return torch.from_numpy(np.asarray(nodes, np.int64)).to(self.like.device)

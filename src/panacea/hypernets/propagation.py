@@ -71,7 +71,9 @@ class Block:
     transposed: Tensor | None
 
     def mix(self, h: Tensor) -> Tensor:
-        """``M h``: ``[n_in, d] -> [n_out, d]``."""
+        """``M h``: ``[n_in, ...] -> [n_out, ...]``."""
+        if h.dim() > 2:
+            return self.mix(h.flatten(1)).reshape(self.n_out, *h.shape[1:])
         if self.transposed is None:
             return self.matrix @ h
         mixed: Tensor = _SparseProduct.apply(self.matrix, self.transposed, h)  # type: ignore[no-untyped-call]

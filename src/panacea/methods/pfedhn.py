@@ -12,11 +12,11 @@ from torch import Tensor
 
 from panacea.core.local import Iterate, Local
 from panacea.core.method import Adaptation, Method, MethodParameters, Model, NewcomerData
-from panacea.core.parameters import Parameters, squared_norm
+from panacea.core.parameters import Parameters
 from panacea.core.records import Tree
 from panacea.core.store import ClientStore
 from panacea.core.types import Batch, ClientIds, Cohort, Newcomers, Setting
-from panacea.hypernets.descent import Objective, descend
+from panacea.hypernets.descent import Objective, by_autograd, descend
 from panacea.hypernets.embedding import Floats, initial_rows, newcomer_rows
 from panacea.hypernets.encoders import Encoder
 from panacea.hypernets.generating import GeneratingMethod, HypernetworkParameters, HypernetworkState, ScopedParameters
@@ -108,13 +108,10 @@ class PFedHn(GeneratingMethod):
         lr = self.setting.server_lr * server.rate
         for row, place in enumerate(self.rows_of(cohort.ids).tolist()):
             objective = self._objective(place, shares[row] * deltas[row])
-            variables, moments, _, _ = descend(objective, variables, moments, self.optimiser, lr, 1)
+            variables, moments, _ = descend(by_autograd(objective), variables, moments, self.optimiser, lr, 1)
         rest = self.averaged_rest(server, uploads, cohort)
         new = replace(server, table=variables[0], weights=variables[-1], moments=tuple(moments), rest=rest)
-        models = torch.stack([targets - deltas, self.generated(new, cohort.ids)])  # before and after the steps
-        fits = (weights * squared_norm(targets - models)).sum(dim=(1, 2)) / 2
-        new = replace(new, terms=torch.cat([fits, torch.zeros_like(fits)]))
-        return self.guarded(server, new, cohort, shares * deltas)
+        return self.guarded(server, new, cohort, targets, weights)
 
     def _objective(self, row: int, delta: Tensor) -> Objective:
         def objective(variables: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
