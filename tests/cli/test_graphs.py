@@ -67,6 +67,7 @@ def test_show_prints_the_graph_a_run_would_use(capsys: pytest.CaptureFixture[str
         ([*SHOW, "rounds=3"], ["unknown key 'rounds'", "graph.*"]),
         ([*SHOW, "graph=gaussan"], ["unknown graph 'gaussan'", "did you mean 'gaussian'?"]),
         ([*SHOW, "--out", "g.gif"], ["g.gif", ".png, .svg or .pdf"]),
+        ([*SHOW, "--out", "nan.csv/g.png"], ["nan.csv/g.png cannot be written"]),
         (["graphs", "show", "digits", "data.split=iid"], ["no relation graph", "graph=knn"]),
         ([*SHOW, "graph=nowhere.csv"], ["nowhere.csv", "no such file"]),
         ([*SHOW, "graph=[knn,empty]"], ["graph", "one name"]),

@@ -129,6 +129,8 @@ BAD_FILES = [
     ("g.csv", "source,target,weight\n0,1,-2\n", "g.csv line 2: weight '-2' is not a positive number"),
     ("g.csv", "source,target,weight\n0,1,nan\n", "g.csv line 2: weight 'nan' is not a positive number"),
     ("g.csv", "source,target,weight\n0,1,\n", "g.csv line 2: weight '' is not a positive number"),
+    ("g.csv", "source,target\n" + "9" * 5000 + ",1\n", "g.csv line 2 names an unknown client"),
+    ("g.csv", "source,target\n" + "x" * 200_000 + ",1\n", "g.csv line 2: not readable as CSV"),
     ("g.npz", "no", "not an npz file"),
     ("g.graphml", "no", "g.graphml: not a readable GraphML file"),
     ("g.graphml", "", "g.graphml: not a readable GraphML file"),
@@ -156,6 +158,14 @@ def test_files_that_do_not_fit(tmp_path: Path):
     assert "csr, csc or coo is needed, not 'dia'" in refusal(read_graph, path, NAMES)
     np.savez(path, format=b"csr", shape=(4, 4), data=np.ones(2), indices=[0, 1], indptr=[0, 9, 9, 9, 2])
     assert "not a sound sparse matrix" in refusal(read_graph, path, NAMES)
+    np.savez(path, format=b"csr", shape=(4, 4), data=np.ones(1), indices=[1], indptr=[0, 1, 1])
+    assert "indptr and shape do not fit" in refusal(read_graph, path, NAMES)
+    sound = {"format": b"coo", "shape": (4, 4), "data": np.ones(1), "row": [0], "col": [1]}
+    for wrong in ({"shape": 4}, {"shape": ["a", "b"]}, {"shape": []}, {"row": [0.5]}, {"row": 0}, {"data": [1j]}):
+        np.savez(path, **{**sound, **wrong})
+        assert refusal(read_graph, path, NAMES).startswith("g.npz: ")
+    np.savez(path, n=4, edges=[[0, 1]], weights=[1 + 2j])
+    assert "weights are positive numbers" in refusal(read_graph, path, NAMES)
     np.savez(path, format=b"coo", shape=(4, 4), data=np.ones(2), row=[0, 9], col=[1, 1])
     assert "names an unknown client; clients are 0..3" in refusal(read_graph, path, NAMES)
 

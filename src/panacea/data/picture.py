@@ -64,8 +64,11 @@ def label_picture(federation: Federation, path: str | os.PathLike[str]) -> Path:
     else:
         _spread(axes, federation)
     _finish(axes, federation)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(out, metadata={"Date": None} if out.suffix.lower() == ".svg" else None)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(out, metadata={"Date": None} if out.suffix.lower() == ".svg" else None)
+    except OSError as error:
+        raise RequestError(f"{out} cannot be written: {error.strerror or error}") from None
     return out
 
 

@@ -47,7 +47,8 @@ def graph_of_rows(
     """
     numbered = {name: i for i, name in enumerate(names)}
     given = [str(end) for _, row in rows for end in row[:2]] if text else []
-    by_position = text and not all(end in numbered for end in given) and all(end.isdecimal() for end in given)
+    whole = all(end.isdecimal() and len(end) < 19 for end in given)  # longer ones are no position in any list
+    by_position = text and whole and not all(end in numbered for end in given)
     ends = [[_position(int(str(e)) if by_position else e, numbered, where) for e in row[:2]] for where, row in rows]
     seen: dict[tuple[int, int], str] = {}
     weights: list[float] = []

@@ -244,7 +244,8 @@ def _weights(weights: Iterable[float] | npt.NDArray[Any] | None, count: int, sou
         return np.ones(count, np.float32)
     try:
         with np.errstate(over="ignore"):
-            given = np.asarray(weights if isinstance(weights, np.ndarray) else list(weights)).astype(np.float32)
+            given = np.asarray(weights if isinstance(weights, np.ndarray) else list(weights))
+            given = given.astype(np.float32, casting="unsafe" if given.dtype.kind != "c" else "same_kind")
     except (TypeError, ValueError):
         raise RequestError(f"{source}: weights are positive numbers, one per edge") from None
     if given.shape != (count,):

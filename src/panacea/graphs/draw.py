@@ -89,8 +89,11 @@ def draw_graph(
     heading += f", {drawn:,} of them drawn" if drawn < len(graph.edges) else ""
     axes.set_title(heading if title is None else f"{title}: {heading}", loc="left", fontsize=11)
     _clients(figure, axes, graph, places, colours, novel, names)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(out, metadata={"Date": None} if out.suffix.lower() == ".svg" else None)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(out, metadata={"Date": None} if out.suffix.lower() == ".svg" else None)
+    except OSError as error:
+        raise RequestError(f"{out} cannot be written: {error.strerror or error}") from None
     return out
 
 

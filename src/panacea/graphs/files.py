@@ -65,13 +65,16 @@ def read_csv(path: Path, names: Sequence[str], *, directed: bool = False) -> Fou
             f"{path.name} line 1: the header must be source,target or source,target,weight, not {','.join(header)!r}"
         )
     rows: list[Row] = []
-    for cells in reader:
-        where = f"{path.name} line {reader.line_num}"
-        if not any(cell.strip() for cell in cells):
-            continue
-        if len(cells) != len(header):
-            raise RequestError(f"{where}: {len(cells)} values, the header has {len(header)}")
-        rows.append((where, tuple(cell.strip() for cell in cells)))
+    try:
+        for cells in reader:
+            where = f"{path.name} line {reader.line_num}"
+            if not any(cell.strip() for cell in cells):
+                continue
+            if len(cells) != len(header):
+                raise RequestError(f"{where}: {len(cells)} values, the header has {len(header)}")
+            rows.append((where, tuple(cell.strip() for cell in cells)))
+    except csv.Error as error:
+        raise RequestError(f"{path.name} line {reader.line_num}: not readable as CSV ({error})") from None
     return graph_of_rows(rows, names, path.name, directed=directed, text=True)
 
 
@@ -98,7 +101,10 @@ class _Sparse:
         needed = {"coo": ("row", "col"), "csr": ("indices", "indptr"), "csc": ("indices", "indptr")}
         if kind not in needed or any(name not in arrays for name in (*needed[kind], "data")):
             raise RequestError(f"{source}: a sparse matrix in the form csr, csc or coo is needed, not {kind!r}")
-        self.shape = tuple(int(size) for size in arrays["shape"])
+        for name in ("shape", "data", *needed[kind]):
+            if arrays[name].ndim != 1 or arrays[name].dtype.kind not in ("biuf" if name == "data" else "iu"):
+                raise RequestError(f"{source}: not a sound sparse matrix ({name} is not a list of numbers that fit)")
+        self.shape = tuple(int(size) for size in arrays["shape"]) or (0,)
         self.data = arrays["data"]
         if kind == "coo":
             self.row, self.col = arrays["row"], arrays["col"]
@@ -109,6 +115,8 @@ class _Sparse:
             outer = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
             inner = arrays["indices"]
             self.row, self.col = (outer, inner) if kind == "csr" else (inner, outer)
+            if len(starts) - 1 != self.shape[0 if kind == "csr" else -1]:
+                raise RequestError(f"{source}: not a sound sparse matrix (indptr and shape do not fit)")
         if not len(self.row) == len(self.col) == len(self.data):
             raise RequestError(f"{source}: not a sound sparse matrix (indices and data do not fit)")
 
