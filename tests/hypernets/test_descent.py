@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from panacea.hypernets.descent import Optimiser, by_autograd, descend
+from panacea.hypernets.descent import Optimiser, descend
 from tests.hypernets.build import tensor
 
 STEPS = 5
@@ -47,10 +47,10 @@ def theirs(kind: str, lr: float, decay: float, clip: float, steps: int = STEPS) 
 def test_steps_are_those_of_torch(kind: Any, clip: float, decay: float) -> None:
     """Clipping to 1e-6: torch adds that much to the norm it divides by."""
     optimiser = Optimiser(kind, 0.8, decay, clip)
-    moved, _, last = descend(by_autograd(quadratic), START, optimiser.start(START), optimiser, LR, STEPS)
+    moved, _, last = descend(quadratic, START, optimiser.start(START), optimiser, LR, STEPS)
     for ours, expected in zip(moved, theirs(kind, 0.01, decay, clip), strict=True):
         assert torch.allclose(ours, expected, rtol=0, atol=1e-6 if clip == 0.5 else 1e-12)
-    almost, *_ = descend(by_autograd(quadratic), START, optimiser.start(START), optimiser, LR, STEPS - 1)
+    almost, *_ = descend(quadratic, START, optimiser.start(START), optimiser, LR, STEPS - 1)
     assert torch.equal(last, quadratic(almost)[1])  # terms are those of the last step
 
 
@@ -61,7 +61,7 @@ def test_memory_is_passed_on(kind: Any) -> None:
     memory: Any = optimiser.start(START)
     variables: Any = START
     for steps in (2, 3):
-        variables, memory, _ = descend(by_autograd(quadratic), variables, memory, optimiser, lr, steps)
+        variables, memory, _ = descend(quadratic, variables, memory, optimiser, lr, steps)
     for ours, expected in zip(variables, theirs(kind, 0.01, 0.1, 0), strict=True):
         assert torch.allclose(ours, expected, rtol=0, atol=1e-12)
 
@@ -76,16 +76,14 @@ def test_clipping_is_exact_and_covers_everything_together() -> None:
 
     for clip, expected in ((1.0, [-0.6, -0.8]), (5.5, [-3.0, -4.0]), (0.0, [-3.0, -4.0])):
         optimiser = Optimiser("sgd", clip=clip)
-        moved, *_ = descend(by_autograd(slope), variables, (), optimiser, torch.tensor(1.0), 1)
+        moved, *_ = descend(slope, variables, (), optimiser, 1.0, 1)
         assert [v.item() for v in moved] == pytest.approx(expected, rel=1e-15)
 
 
 def test_decay_comes_after_clipping() -> None:
     """At 2 the gradient 30 is clipped to 1, then 0.5 * 2 is added: 2 - 0.1 * 2 = 1.8."""
     optimiser = Optimiser("sgd", weight_decay=0.5, clip=1)
-    moved, *_ = descend(
-        by_autograd(lambda v: (30 * v[0].sum(), v[0])), [torch.tensor([2.0])], (), optimiser, torch.tensor(0.1), 1
-    )
+    moved, *_ = descend(lambda v: (30 * v[0].sum(), v[0]), [torch.tensor([2.0])], (), optimiser, 0.1, 1)
     assert moved[0].item() == pytest.approx(1.8)
 
 
@@ -94,7 +92,7 @@ def test_what_is_given_stays_and_what_is_unused_too() -> None:
     optimiser = Optimiser("momentum", 0.9, 0, 0)
     start = [v.clone() for v in START]
     memory = optimiser.start(start)
-    moved, *_ = descend(by_autograd(lambda v: (v[0].sum(), v[0][:1])), start, memory, optimiser, torch.tensor(0.1), 2)
+    moved, *_ = descend(lambda v: (v[0].sum(), v[0][:1]), start, memory, optimiser, 0.1, 2)
     assert all(torch.equal(a, b) for a, b in zip(start, START, strict=True))
     assert all(not m.any() for m in memory)
     assert torch.equal(moved[1], START[1])

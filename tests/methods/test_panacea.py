@@ -282,17 +282,3 @@ def test_sizes() -> None:
     assert state.table.shape == (6, d)
     assert server("panacea", GRAPH)[1].weights.numel() == encoder + trunk_and_head + 2 * (w * w + w)
     assert server("panacea", GRAPH, {"transform": "identity"})[1].weights.numel() == encoder + trunk_and_head
-
-
-@pytest.mark.parametrize("name", HYPERNETWORKS)
-def test_a_recorded_server_takes_the_same_steps(name: str) -> None:
-    """In long runs the gradient is recorded once and replayed with every round's tensors: the same bits."""
-    keys: dict[str, Any] = {} if name == "panacea_mlp" else {"newcomer_view": 0.5, "encoder": "sage"}
-    states = []
-    for traced in (False, True):
-        method, state = server(name, GRAPH, keys)
-        method.setting = dataclasses.replace(method.setting, traced=traced)
-        states.append(rounds(method, state, [[0, 2], [1, 5], [2, 4], [0, 1, 3]]))
-        recorded = getattr(method, "_recorded", None)
-        assert (recorded is not None and any(recorded.traces.values())) is (traced and name != "panacea_mlp")
-    assert all(torch.equal(a, b) for a, b in zip(leaves(states[0]), leaves(states[1]), strict=True))

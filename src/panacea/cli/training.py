@@ -100,6 +100,11 @@ def summary_lines(summary: dict[str, Any]) -> list[str]:
             f"after a visit's local steps on the client's own data (gen+local, last round) "
             f"{shown(summary['final_local_mean'])}" + (f", novel {shown(novel)}" if novel is not None else "")
         )
+    if summary.get("undone"):
+        lines.append(
+            f"note: {summary['undone']} of {summary['rounds']} rounds of the server led astray and were undone; "
+            "a smaller server_lr may help"
+        )
     mib = 2**20
     speed = summary["rounds_per_second"]
     lines.append(

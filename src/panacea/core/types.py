@@ -100,7 +100,6 @@ class Setting:
         server_lr: alpha, for methods whose server learns.
         server_steps: K_s, likewise.
         features: ``[clients, d]`` side information on all clients, or None.
-        traced: whether the run is long enough for the server to record what it repeats, as the engines do.
     """
 
     initial: Tensor
@@ -114,4 +113,3 @@ class Setting:
     server_lr: float
     server_steps: int
     features: npt.NDArray[np.float32] | None = None
-    traced: bool = False

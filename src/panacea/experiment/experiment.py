@@ -133,13 +133,8 @@ class Experiment:
             local,
             block=config.block or 1,
             device=torch.device(config.device),
-            traced=self._traced,
+            traced=(config.rounds or 0) * int(np.max(steps)) >= _TRACE_FROM,
         )
-
-    @property
-    def _traced(self) -> bool:
-        """Whether the run is long enough for recording gradients to pay off."""
-        return (self.config.rounds or 0) * int(np.max(self._local_steps())) >= _TRACE_FROM
 
     def _local_steps(self) -> int | npt.NDArray[np.int64]:
         """K_c, or with `local_epochs` a number per client."""
@@ -164,7 +159,6 @@ class Experiment:
             local_steps=int(np.max(self._local_steps())),
             server_lr=config.server_lr,
             server_steps=config.server_steps,
-            traced=self._traced,
         )
         statistics = Statistics(config.buffers, self.target.statistics, clients)
         return State(self.method.init_server(setting), ClientStore(clients), statistics)

@@ -50,6 +50,9 @@ def choose_format(format: str | None, path: Path | None) -> ModelFormat:
     named = next((kind for kind, endings in SUFFIXES.items() if suffix in endings), None)
     if format is not None and named is not None and format != named:
         raise RequestError(f"'{path}' names a file of format {named}, but format is {format}; give one of them")
+    if path is not None and format is None and named is None and suffix:
+        endings = ", ".join(ending for kinds in SUFFIXES.values() for ending in kinds)
+        raise RequestError(f"'{path}': the ending '{suffix}' names no format; use one of {endings}, or give --format")
     return format or named or "safetensors"
 
 

@@ -14,6 +14,7 @@ from panacea.evaluation.metrics import mean, spread
 from panacea.experiment.experiment import Experiment
 from panacea.experiment.modules import Joined
 from panacea.experiment.onnx_format import INPUT
+from panacea.experiment.rundir import RunDirectory
 
 __all__ = ["Subject", "card", "client_subject", "metadata", "newcomer_subject"]
 
@@ -100,6 +101,7 @@ def metadata(experiment: Experiment, subject: Subject) -> dict[str, str]:
         "data": config.data.name,
         "method": experiment.method.name,
         "seed": str(config.seed),
+        "run": RunDirectory.of(config, experiment.method.name).path.name,
         "round": str(experiment.state.round),
         "subject": subject.name,
         "network": config.model.name,
@@ -123,6 +125,7 @@ def card(experiment: Experiment, subject: Subject, file: Path, format: str, diff
         "",
         f"- data set `{config.data.name}` ({task.kind}), {len(experiment.federation)} clients",
         f"- method `{experiment.method.name}`, seed {config.seed}, round {experiment.state.round} of {config.rounds}",
+        f"- run `{RunDirectory.of(config, experiment.method.name).path.name}`; its `config.yaml` has every key",
         f"- network `{config.model.name}`, {size} parameters",
         f"- input: float `{_shape(task.inputs)}`; samples scaled as in training ('{task.scale}')",
         f"- output: float `{_shape(outputs)}`, {what}{named}",

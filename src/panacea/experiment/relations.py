@@ -89,6 +89,8 @@ def _start(federation: Federation, name: str, keys: GraphKeys) -> tuple[ClientGr
         graph = _named(build.random, n, keys.density, like=like, seed=keys.seed)
     elif name != "given":
         graph = _named(build.complete if name == "complete" else build.empty, n)
+    if isinstance(keys, KnnKeys | GaussianKeys) and keys.by == "labels" and federation.novel.any():
+        notes = ("graph: links of novel clients were made from the labels of their own train split",)
     return graph, keys, notes
 
 

@@ -137,11 +137,17 @@ def _evaluate(
         "bytes_down": history.numbers["bytes_down"],
         "bytes_up": history.numbers["bytes_up"],
     }
-    line |= method.diagnostics(state.server, state.clients, experiment.federation.train_ids)
+    line |= _method_numbers(experiment)
     if directory is not None:
         append_line(directory.metrics, line)
     for callback in callbacks:
         callback.on_evaluation(experiment, line)
+
+
+def _method_numbers(experiment: Experiment) -> dict[str, float]:
+    """The method's own numbers for the log."""
+    state = experiment.state
+    return experiment.method.diagnostics(state.server, state.clients, experiment.federation.train_ids)
 
 
 def _refuse_divergence(experiment: Experiment, evaluation: Evaluation) -> None:
@@ -227,6 +233,9 @@ def _summary(experiment: Experiment) -> dict[str, Any]:
         "engine": config.engine,
         "device": config.device,
     }
+    undone = _method_numbers(experiment).get("undone")
+    if undone is not None:
+        values["undone"] = undone
     for name, metric in experiment.alternatives.items():
         for who, ids in (("", experiment.federation.train_ids), ("novel_", experiment.federation.novel_ids)):
             values |= {f"final_{name}_{who}mean": mean(metric[ids]), f"final_{name}_{who}std": spread(metric[ids])}

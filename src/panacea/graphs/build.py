@@ -68,7 +68,8 @@ def gaussian(features: npt.ArrayLike, sigma: float | None = None, threshold: flo
         raise RequestError(f"threshold={threshold}: must be above 0 and at most 1")
     edges, weights = [np.zeros((0, 2), np.int64)], [np.zeros(0, np.float32)]
     for first, squares in _squared_distances(points):
-        weight = np.exp(-squares / sigma**2)
+        with np.errstate(over="ignore"):  # a tiny sigma: everything but itself is infinitely far
+            weight = np.exp(-((np.sqrt(squares) / sigma) ** 2))
         row, column = np.nonzero(
             (weight >= threshold) & (np.arange(n) > np.arange(first, first + len(squares))[:, None])
         )

@@ -5,7 +5,8 @@
     momentum  v <- momentum * v + g;  w <- w - alpha v
     adam      the usual bias-corrected step with betas 0.9 and 0.999
 
-The norm that is clipped is that of all gradients together (embeddings and weights).
+The norm that is clipped is that of all gradients together (embeddings and weights). Where only the rows of some clients
+are touched in a round, the others' memory stands still; Adam's count is that of all steps, not of a row's own.
 """
 
 from __future__ import annotations
@@ -17,13 +18,11 @@ from typing import Literal, TypeAlias
 import torch
 from torch import Tensor
 
-__all__ = ["Gradient", "Objective", "Optimiser", "OptimiserKind", "by_autograd", "descend"]
+__all__ = ["Objective", "Optimiser", "OptimiserKind", "descend"]
 
 OptimiserKind: TypeAlias = Literal["sgd", "momentum", "adam"]
 Objective: TypeAlias = Callable[[Sequence[Tensor]], tuple[Tensor, Tensor]]
 """Variables in, (loss to descend, terms to log) out."""
-Gradient: TypeAlias = Callable[[Sequence[Tensor]], tuple[Tensor, ...]]
-"""Variables in, terms to log and the gradient in every variable out."""
 
 _BETAS = (0.9, 0.999)
 
@@ -53,25 +52,25 @@ class Optimiser:
             return tuple(zeros)
         return (*zeros, *(torch.zeros_like(v) for v in variables), variables[0].new_zeros(()))
 
-    def step(self, variables: Sequence[Tensor], moments: Sequence[Tensor], gradients: list[Tensor], lr: Tensor) -> None:
-        """One step, in place (on the copies `descend` works with)."""
+    def step(self, variables: Sequence[Tensor], moments: Sequence[Tensor], gradients: list[Tensor], lr: float) -> None:
+        """One step, in place (on the copies `descend` works with); large temporaries are what a step would cost."""
+        factor = gradients[0].new_ones(())
         if self.clip:
             norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(g) for g in gradients]))
             factor = (self.clip / norm.clamp_min(1e-30)).clamp_max(1.0)
-            gradients = [g * factor for g in gradients]
-        if self.weight_decay:
-            gradients = [g.add(v, alpha=self.weight_decay) for g, v in zip(gradients, variables, strict=True)]
         if self.kind == "momentum":
-            for velocity, gradient in zip(moments, gradients, strict=True):
-                velocity.mul_(self.momentum).add_(gradient)
-            gradients = list(moments)
-        elif self.kind == "adam":
-            gradients = self._adam(moments, gradients)
-        for variable, gradient in zip(variables, gradients, strict=True):
-            variable.sub_(lr * gradient)
+            for variable, velocity, gradient in zip(variables, moments, gradients, strict=True):
+                velocity.mul_(self.momentum).addcmul_(gradient, factor).add_(variable, alpha=self.weight_decay)
+                variable.sub_(velocity, alpha=lr)
+            return
+        gradients = [g.mul(factor).add_(v, alpha=self.weight_decay) for g, v in zip(gradients, variables, strict=True)]
+        for variable, gradient in zip(variables, self._directions(moments, gradients), strict=True):
+            variable.sub_(gradient, alpha=lr)
 
-    @staticmethod
-    def _adam(moments: Sequence[Tensor], gradients: list[Tensor]) -> list[Tensor]:
+    def _directions(self, moments: Sequence[Tensor], gradients: list[Tensor]) -> list[Tensor]:
+        """Adam's, or the gradients themselves."""
+        if self.kind == "sgd":
+            return gradients
         count = moments[-1].add_(1)
         first, second = moments[: len(gradients)], moments[len(gradients) : -1]
         directions = []
@@ -82,24 +81,12 @@ class Optimiser:
         return directions
 
 
-def by_autograd(objective: Objective) -> Gradient:
-    """The gradient of an objective that returns (loss, terms to log)."""
-
-    def gradient(variables: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        with torch.enable_grad():
-            leaves = [v.detach().requires_grad_() for v in variables]
-            loss, terms = objective(leaves)
-            return (terms.detach(), *torch.autograd.grad(loss, leaves, materialize_grads=True))
-
-    return gradient
-
-
 def descend(
-    gradient: Gradient,
+    objective: Objective,
     variables: Sequence[Tensor],
     moments: Sequence[Tensor],
     optimiser: Optimiser,
-    lr: Tensor,
+    lr: float,
     steps: int,
 ) -> tuple[list[Tensor], list[Tensor], Tensor]:
     """Some steps down a loss; nothing given is written to.
@@ -107,11 +94,13 @@ def descend(
     Returns:
         New variables, new moments, and the terms to log, as they were at the last step.
     """
-    variables = [v.detach().clone() for v in variables]
+    variables = [v.detach().clone().requires_grad_() for v in variables]
     moments = [m.clone() for m in moments]
     terms = torch.zeros(0)
-    with torch.no_grad():
-        for _ in range(steps):
-            terms, *gradients = gradient(variables)
-            optimiser.step(variables, moments, gradients, lr)
-    return variables, moments, terms
+    for _ in range(steps):
+        with torch.enable_grad():
+            loss, terms = objective(variables)
+            gradients = torch.autograd.grad(loss, variables, materialize_grads=True)
+        with torch.no_grad():
+            optimiser.step(variables, moments, list(gradients), lr)
+    return [v.detach() for v in variables], moments, terms.detach()

@@ -217,11 +217,13 @@ class GeneratingMethod(Method):
         fits = [(weights * squared_norm(targets - made)).sum() / 2 for made in (sent, back)]
         moved = (after - before).norm(dim=-1)
         far = (moved > before.norm(dim=-1) / 4) & (moved > 10 * asked)
-        finite = torch.stack([torch.isfinite(t).all() for t in (after, new.table, new.weights, *new.moments)]).all()
+        sums = torch.stack([t.sum() for t in (after, new.table, new.weights, *new.moments)])
+        finite = torch.isfinite(sums).all()
         if bool(finite & ~far.any()):
             return replace(new, rate=(1.1 * old.rate).clamp_max(1.0), terms=torch.stack([*fits, *new.terms[2:]]))
         forgotten = self.optimiser.start(self.variables(old.table, old.weights))
-        return replace(old, moments=forgotten, rest=new.rest, rate=old.rate / 2, undone=old.undone + 1)
+        terms = torch.stack([fits[0], fits[0], *old.terms[2:]])
+        return replace(old, moments=forgotten, rest=new.rest, rate=old.rate / 2, terms=terms, undone=old.undone + 1)
 
     # --- client -------------------------------------------------------------------------------------------------
 

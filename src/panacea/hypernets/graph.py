@@ -44,7 +44,7 @@ class GraphParameters(LearningParameters):
     embedding: int = Field(100, ge=1, description="width of client embeddings (Panacea: 100)")
     h0: H0 = Field("learned", description="initial embeddings; E1 .. E5 name h0 and novel_h0 together")
     novel_h0: NovelH0 = Field("auto", description="a newcomer's embedding: neighbours (their mean), mean, random")
-    encoder: EncoderKind = Field("sage", description="graph layer: mean, gcn, sage, gat, gated")
+    encoder: EncoderKind = Field("sage", description="graph layer: mean, gcn, sage, gat (deaf to weights), gated")
     layers: int = Field(3, ge=1, description="graph layers (Panacea: 3)")
     width: int = Field(100, ge=1, description="width of graph layers (Panacea: 100)")
     residual: bool = Field(False, description="each graph layer adds to its input instead of replacing it")

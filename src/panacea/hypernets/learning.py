@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Literal
 
 import torch
@@ -12,8 +11,7 @@ from torch import Tensor
 
 from panacea.core.parameters import squared_norm
 from panacea.core.records import Tree
-from panacea.core.types import Cohort, Setting
-from panacea.engines.tracing import Kernel, TracedKernel
+from panacea.core.types import Cohort
 from panacea.hypernets.descent import descend
 from panacea.hypernets.generating import GeneratingMethod, HypernetworkState, ScopedParameters
 from panacea.hypernets.links import link_logits, link_loss
@@ -47,12 +45,6 @@ class LearningServer(GeneratingMethod):
     """
 
     parameters: LearningParameters
-    _recorded: TracedKernel | None = None
-
-    def init_server(self, setting: Setting) -> HypernetworkState:
-        """As every hypernetwork; what was recorded of another run is forgotten."""
-        self._recorded = None
-        return super().init_server(setting)
 
     @property
     def lambda_d(self) -> float:
@@ -78,18 +70,17 @@ class LearningServer(GeneratingMethod):
         if self.parameters.update == "frozen_delta":
             delta = targets - self.generated(server, cohort.ids)
         middle = server.table.mean(dim=0) if plan.view is not None and plan.rows is not None else None
-        kernel = self._kernel(plan)
 
-        def gradient(variables: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        def objective(variables: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
             h = variables[0] if self.trains_table else table
-            return kernel(h, variables[-1], targets, weights, delta, middle, *plan.moving())
+            return self._loss(plan, h, variables[-1], targets, weights, delta, middle)
 
         moved, memory, last = descend(
-            gradient,
+            objective,
             self.variables(table, server.weights),
             [self._touched(plan, memory) for memory in server.moments],
             self.optimiser,
-            self.setting.server_lr * server.rate,
+            self.setting.server_lr * float(server.rate),
             self.setting.server_steps,
         )
         new = HypernetworkState(
@@ -112,46 +103,31 @@ class LearningServer(GeneratingMethod):
     def _returned(plan: Plan, new: Tensor, old: Tensor) -> Tensor:
         return new if plan.rows is None or old.dim() != 2 else old.index_copy(0, plan.rows, new)
 
-    def _kernel(self, plan: Plan) -> Kernel:
-        """Terms and gradients; recorded once and replayed in a long run, where all rounds have plans of one shape."""
-        if not (self.setting.traced and plan.same_shape):
-            return partial(self._gradient, plan)
-        if self._recorded is None:
-            self._recorded = TracedKernel(partial(self._gradient, plan))
-        return self._recorded
-
-    def _gradient(self, template: Plan, table: Tensor, weights: Tensor, *given: Tensor | None) -> tuple[Tensor, ...]:
-        """[L_d, view] for the log, and the gradients of the loss in what is learnt."""
-        with torch.enable_grad():
-            h, psi = table.detach().requires_grad_(), weights.detach().requires_grad_()
-            loss, terms = self._loss(template.moved_to(given[4:]), h, psi, *given[:4])
-            learnt = self.variables(h, psi)
-            gradients = torch.autograd.grad(loss, learnt, materialize_grads=True)
-        return (terms.detach(), *gradients)
-
     def _loss(
         self,
         plan: Plan,
         h: Tensor,
         psi: Tensor,
-        targets: Tensor | None,
-        weights: Tensor | None,
+        targets: Tensor,
+        weights: Tensor,
         delta: Tensor | None,
         middle: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
-        assert targets is not None
-        assert weights is not None
+        """The loss of the server's steps, and [L_d, view] for the log."""
         parts = self.layout.unflatten(psi)
-        views = [h]
-        if plan.view is not None:
-            views.append(plan.view.of(h, h.mean(dim=0) if middle is None else middle))
-        z = self.network.encode(parts, torch.stack(views, dim=1), plan)  # [nodes, views, d]: one pass for both
-        models = self.network.models(parts, z[plan.clients].transpose(0, 1).flatten(0, 1)).chunk(len(views))
+        if plan.view is None:
+            z = self.network.encode(parts, h, plan)
+            models: Sequence[Tensor] = [self.network.models(parts, z[plan.clients])]
+        else:  # [nodes, 2, d]: one pass for both
+            seen = plan.view.of(h, h.mean(dim=0) if middle is None else middle)
+            both = self.network.encode(parts, torch.stack([h, seen], dim=1), plan)
+            models = self.network.models(parts, both[plan.clients].transpose(0, 1).flatten(0, 1)).chunk(2)
+            z = both[:, 0]
         fits = [(weights * squared_norm(targets - made)).sum() / 2 for made in models]
         losses = fits if delta is None else [-(weights * delta * made).sum() for made in models]
         loss, links = losses[0], torch.zeros_like(fits[0])
         if plan.every is not None and plan.yes is not None:
-            logits = link_logits(parts, z[:, 0] if plan.pairs is None else z[plan.pairs, 0])
+            logits = link_logits(parts, z if plan.pairs is None else z[plan.pairs])
             links = link_loss(logits, plan.every, plan.yes)
             loss = loss + self.lambda_d * links
         if plan.view is None:

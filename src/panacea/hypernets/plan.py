@@ -6,7 +6,6 @@ round's clients can hear within L layers, so that a round costs the same with a 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -74,27 +73,6 @@ class Plan:
     every: Tensor | None = None
     yes: Tensor | None = None
     view: View | None = None
-
-    @property
-    def same_shape(self) -> bool:
-        """Whether plans of other rounds differ from this one in the values of their tensors only."""
-        whole = self.rows is None and all(block.transposed is None for block in self.blocks)
-        return whole and self.pairs is None and (self.view is None or self.view.speakers is None)
-
-    def moving(self) -> tuple[Tensor | None, ...]:
-        """The tensors that change from round to round."""
-        view = self.view
-        seen = (None,) * 4 if view is None else (view.speakers, view.matrix, view.lonely, view.places)
-        return (self.clients, self.pairs, self.every, self.yes, *seen)
-
-    def moved_to(self, moving: Sequence[Tensor | None]) -> Plan:
-        """This plan with such tensors of another round."""
-        clients, pairs, every, yes, speakers, matrix, lonely, places = moving
-        assert clients is not None
-        view = None
-        if matrix is not None and lonely is not None and places is not None:
-            view = View(speakers, matrix, lonely, places)
-        return Plan(self.rows, self.blocks, clients, pairs, every, yes, view)
 
 
 class Planner:

@@ -40,6 +40,8 @@ class Scope:
         last = layout.names[-1].rpartition(".")[0] or "+".join(layout.names)  # a bare layer's tensors have no prefix
         prefixes = (last if scope == "last" else scope).split("+")
         chosen = torch.zeros(layout.size, dtype=torch.bool)
+        if not all(prefixes) and len(layout.names) > 1:
+            raise RequestError(f"method.scope='{scope}' has an empty name; allowed: all, last, or names joined by '+'")
         for prefix in prefixes:
             names = [name for name in layout.names if name == prefix or name.startswith(prefix + ".")]
             if not names:
