@@ -111,7 +111,7 @@ def test_the_last_layer_of_a_bare_layer_is_all_of_it() -> None:
         all_but_last(bare)
 
 
-@pytest.mark.parametrize("scope", ["fcc", "fc+hidde", "hidden.w", ""])
+@pytest.mark.parametrize("scope", ["fcc", "fc+hidde", "hidden.w"])
 def test_an_unknown_prefix(scope: str) -> None:
     with pytest.raises(RequestError, match=r"no tensor of the network begins with .*allowed: all, last, .*fc\.weight"):
         Scope.of(LAYOUT, scope)
@@ -135,3 +135,9 @@ def test_split_and_join(scope: str) -> None:
 
 def test_all_but_last() -> None:
     assert all_but_last(LAYOUT) == "hidden.weight+hidden.bias"
+
+
+@pytest.mark.parametrize("scope", ["", "fc+", "+fc"])
+def test_an_empty_name(scope: str) -> None:
+    with pytest.raises(RequestError, match="has an empty name; allowed: all, last, or names"):
+        Scope.of(LAYOUT, scope)
