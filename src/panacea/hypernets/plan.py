@@ -24,7 +24,7 @@ __all__ = ["Execution", "Plan", "Planner", "View"]
 Execution: TypeAlias = Literal["auto", "dense", "sparse", "neighbourhood"]
 Ids = npt.NDArray[np.int64]
 
-_DENSE, _SPARSE = 1_024, 10_000  # clients up to which a dense, a sparse product over all clients is quicker
+_DENSE, _SPARSE = 1_024, 2_000  # clients up to which all of them are encoded, by a dense or a sparse product
 _ALL_PAIRS = 512  # clients up to which L_d looks at all pairs
 _LOOKED_AT = 2_000  # nodes in diagnostics, at most
 _NEIGHBOURS = 64  # neighbours of the cohort among the nodes of L_d, at most
