@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -78,6 +79,20 @@ def test_weights_and_direction_are_part_of_the_data():
     config = build_config({"data": "fl60", "method": "fedavg", "rounds": 1})
     digests = {Experiment(config, fed.with_graph(graph)).config.data_digest for graph in graphs}
     assert len(digests) == 3
+
+
+def test_features_are_part_of_the_data(tmp_path: Path):
+    """A method may be given them: with others it is another run, never the results of the first one."""
+    fed = pn.load("fl60", clients=6)
+    assert fed.features is not None
+    feds = [fed, dataclasses.replace(fed, features=fed.features[::-1].copy()), dataclasses.replace(fed, features=None)]
+    config = build_config({"data": "fl60", "method": "fedavg", "rounds": 1})
+    assert len({Experiment(config, one).config.data_digest for one in feds}) == 3
+    runs = [
+        pn.train(one, "panacea", parameters={"h0": "features"}, rounds=1, local_steps=1, cohort=2, out=tmp_path)
+        for one in feds[:2]
+    ]
+    assert runs[0].directory != runs[1].directory
 
 
 def test_from_python():

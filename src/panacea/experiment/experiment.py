@@ -261,6 +261,8 @@ def _digest(federation: Federation) -> str:
     graph = federation.graph
     if graph is not None:
         content.update(graph.edges.tobytes() + graph.weights.tobytes() + bytes([graph.directed]))
+    if federation.features is not None:  # a method may be given them (h0=features)
+        content.update(b"features" + np.ascontiguousarray(federation.features).tobytes())
     return f"sha256-{content.hexdigest()[:12]}"
 
 
