@@ -141,3 +141,18 @@ def test_all_but_last() -> None:
 def test_an_empty_name(scope: str) -> None:
     with pytest.raises(RequestError, match="has an empty name; allowed: all, last, or names"):
         Scope.of(LAYOUT, scope)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("size", [3, 11])
+def test_number_of_weights(kind: str, size: int) -> None:
+    head, parts, _ = made(kind, size)
+    assert head.weights == sum(part.numel() for part in parts.values())
+
+
+def test_a_head_that_cannot_fit_is_refused_before_it_is_made() -> None:
+    like = torch.zeros(1)
+    Head("full", 100, 100_000).refuse_too_large(like)
+    Head("low_rank", 100, 11_000_000).refuse_too_large(like)
+    with pytest.raises(RequestError, match=r"heads=full: to generate 100,000,000,000 parameters .*low_rank.*scope"):
+        Head("full", 100, 100_000_000_000).refuse_too_large(like)

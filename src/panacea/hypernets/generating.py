@@ -144,7 +144,9 @@ class GeneratingMethod(Method):
     def head(self, features: int) -> Head:
         """The head of the generated part."""
         p = self.parameters
-        return Head(p.heads, features, self.scope.generated_size, p.rank, p.chunk, p.head_scale)
+        head = Head(p.heads, features, self.scope.generated_size, p.rank, p.chunk, p.head_scale)
+        head.refuse_too_large(self.setting.initial)
+        return head
 
     def rows_of(self, ids: ClientIds) -> ClientIds:
         """Rows of the table that belong to these clients."""

@@ -12,6 +12,7 @@ target network the scale of the hypernetwork's layers instead of its own.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -20,12 +21,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from panacea.errors import RequestError
 from panacea.hypernets.encoders import linear_init
 
 __all__ = ["Head", "HeadKind"]
 
 HeadKind: TypeAlias = Literal["full", "low_rank", "chunked"]
 CODE = 16  # width of a chunk's learnt code
+_COPIES = 6  # of all weights, at least, in a server's step: weights, momentum, both while they change, gradient, update
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,28 @@ class Head:
     def chunks(self) -> int:
         """Number of chunks."""
         return math.ceil(self.size / self.chunk)
+
+    @property
+    def weights(self) -> int:
+        """Number of weights, b included."""
+        if self.kind == "full":
+            return self.size * (self.features + 1)
+        if self.kind == "low_rank":
+            return self.size * (self.rank + 1) + self.rank * self.features
+        return self.size + self.features * (self.features + CODE + 1) + self.chunks * CODE + self.chunk * self.features
+
+    def refuse_too_large(self, like: Tensor) -> None:
+        """Say so before anything is made, where this machine cannot hold what the server's steps need."""
+        needed = _COPIES * self.weights * like.element_size()
+        there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        if like.is_cuda:
+            there = torch.cuda.mem_get_info(like.device)[1]
+        if needed > there:
+            raise RequestError(
+                f"method.heads={self.kind}: to generate {self.size:,} parameters the server needs about "
+                f"{needed / 2**30:,.0f} GiB of memory, and there are {there / 2**30:,.0f}; use heads=low_rank or "
+                "heads=chunked, or generate a part of the network where the method has method.scope (scope=last)"
+            )
 
     def init(self, start: Tensor, generator: torch.Generator) -> dict[str, Tensor]:
         """Fresh weights by name; `start` ``[P]`` becomes the bias."""
