@@ -42,6 +42,12 @@ def test_a_newcomer_follows_its_links(linked: pn.Run) -> None:
     assert torch.allclose(_flat(weighted), (3 * own[0] + own[1]) / 4, atol=1e-7)
 
 
+def test_one_neighbour_need_not_be_in_a_list(linked: pn.Run) -> None:
+    """A name is a name: '17' is client 17, not clients 1 and 7."""
+    for one in ("17", 17, np.int64(17)):
+        assert torch.equal(_flat(linked.join(one)), _flat(linked.join([17])))
+
+
 def test_the_run_is_left_as_it_was(linked: pn.Run) -> None:
     before = {i: _flat(linked.model(i)) for i in (0, 5)}
     linked.join(neighbors=[0, 5])

@@ -62,7 +62,7 @@ class Run:
 
     def join(
         self,
-        neighbors: Sequence[int | str] = (),
+        neighbors: Sequence[int | str] | int = (),
         *,
         weights: Sequence[float] | None = None,
         features: Sequence[float] | None = None,
@@ -71,7 +71,7 @@ class Run:
         """A network for a client that was never seen, from its links to others: no training, no data of its own.
 
         Args:
-            neighbors: clients it is related to, by number or name.
+            neighbors: clients it is related to, by number or name; one need not be in a list.
             weights: of these links, all 1 by default.
             features: side information on the newcomer, for methods that use it.
             untrained: accept a method whose newcomers train on data of their own.

@@ -61,7 +61,7 @@ class Joined:
 
 def join(
     experiment: Experiment,
-    neighbours: Sequence[int | str] = (),
+    neighbours: Sequence[int | str] | int = (),
     weights: Sequence[float] | None = None,
     features: Sequence[float] | None = None,
     *,
@@ -71,7 +71,7 @@ def join(
 
     Args:
         experiment: a trained one.
-        neighbours: clients the newcomer is related to, by number or name.
+        neighbours: clients the newcomer is related to, by number or name; one need not be in a list.
         weights: of these links, all 1 by default.
         features: side information on the newcomer, for methods that use it.
         untrained: accept a method whose newcomers would train on data of their own, which there is none of here.
@@ -80,6 +80,8 @@ def join(
         RequestError: the method cannot give a newcomer a model like this, or an argument does not fit the run.
     """
     method, federation = experiment.method, experiment.federation
+    if isinstance(neighbours, str | int | np.integer):  # one name: its letters are not clients
+        neighbours = [neighbours]
     ids = [find_client(federation, given, "neighbour") for given in neighbours]
     uses, notes, name = method.newcomer_uses, [], method.name
     if uses == "train split" and not untrained:
