@@ -57,11 +57,7 @@ def _own(name: str) -> list[str]:
 
 def _list(*, as_json: bool) -> None:
     if as_json:
-        rows = [
-            {"name": name, "summary": choice.summary, "keys": list(choice.keys.model_fields)}
-            for name, choice in GRAPHS.items()
-        ]
-        print(json.dumps(rows))  # noqa: T201
+        print(json.dumps({name: choice.summary for name, choice in GRAPHS.items()}))  # noqa: T201
         return
     table = Table(box=None, padding=(0, 1))
     for column in ("graph=", "what it is", "keys of its own"):
