@@ -104,6 +104,16 @@ def test_only_so_many_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
     assert plan.pairs.tolist() == [1, 2, 4]
 
 
+def test_of_many_neighbours_those_with_high_numbers_are_looked_at_too() -> None:
+    """A client linked with 1000 others: the 64 chosen ones are spread over them, and not the first 64."""
+    star = graph_of(1001, [(0, i) for i in range(1, 1001)])
+    planner = Planner(star, Encoder("mean", 1, 2, 2), tensor(1))
+    chosen = planner._link_nodes(np.array([0]), np.zeros(0, np.int64))
+    assert len(chosen) == 65
+    assert np.diff(chosen).max() <= 17
+    assert chosen.max() > 980
+
+
 def test_weights_of_all_pairs_are_made_once_per_balance() -> None:
     made, keys = planner("dense"), {"links": True, "view": False, "extra": NO_IDS}
     a, b, c = (made.round(np.array([0]), balanced=balanced, **keys) for balanced in (True, False, True))

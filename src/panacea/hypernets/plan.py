@@ -151,7 +151,9 @@ class Planner:
 
     def _link_nodes(self, cohort: Ids, extra: Ids) -> Ids:
         near, _ = self.neighbours.around(cohort, 1)
-        return np.unique(np.concatenate([near[: len(cohort) + _NEIGHBOURS], extra]))
+        others = near[len(cohort) :]  # by number: of too many, every so-manieth, or clients at the end never were there
+        chosen = np.arange(min(len(others), _NEIGHBOURS)) * len(others) // min(max(len(others), 1), _NEIGHBOURS)
+        return np.unique(np.concatenate([cohort, others[chosen], extra]))
 
     def _pair_weights(self, nodes: Ids | None, balanced: bool) -> tuple[Tensor, Tensor]:
         if nodes is None and balanced in self._all_pairs:
