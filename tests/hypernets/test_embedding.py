@@ -76,9 +76,10 @@ def test_random_walks_return() -> None:
 def test_a_newcomer_walks_on_the_full_graph() -> None:
     """Of GRAPH: 0 has 1, 3 (strength 2), 1 has 0, 2 has 3, 3 has 0, 2, 4 (strength 5), 4 has 3; two steps:
 
-    0: 1/2 * 1 + 1/2 * 1/5 = 0.6;  1: 1 * 1/2 = 0.5;  2: 3/5;  3: 1/5 * 1/2 + 3/5 + 1/5 = 0.9;  4: 1/5.
+    3: 1/5 * 1/2 + 3/5 + 1/5 = 0.9;  4: 1/5. The training rows were standardised on the graph of 0, 1, 2 alone, where
+    0 and 1 have only each other and 2 nobody.
     """
-    reference = np.array([0.6, 0.5, 0.6])
+    reference = np.array([1.0, 1.0, 0.0])
     expected = (np.array([0.9, 0.2]) - reference.mean()) / reference.std()
     rows = newcomers("random_walk")
     assert [row[0] for row in rows] == [0.0, 0.0]

@@ -32,7 +32,11 @@ def compare_methods(arguments: list[str], *, as_json: bool, quiet: bool) -> None
         raise RequestError(f"seeds={seeds}: seeds are whole numbers, for example seeds=0..4")
     configs = [build_config({**keys, "method": str(m), "seed": s}) for m in methods for s in seeds]
     for config in configs:  # nothing is trained while a later request is wrong
-        make_method(config.method.name, config.method.keys)
+        try:
+            make_method(config.method.name, config.method.keys)
+        except RequestError as error:
+            message = f"{config.method.name}: {error} (method.* goes to every method of a comparison)"
+            raise RequestError(message) from error
     summaries: list[dict[str, Any]] = []
     said: set[str] = set()
     for number, config in enumerate(configs, start=1):

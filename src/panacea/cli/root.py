@@ -12,7 +12,18 @@ from typer.core import TyperCommand, TyperGroup
 from panacea import __version__
 from panacea.errors import nearest
 
-__all__ = ["Arguments", "AsJson", "Debug", "Fresh", "KeysCommand", "ModelFormat", "Quiet", "RunDir", "app"]
+__all__ = [
+    "Arguments",
+    "AsJson",
+    "Debug",
+    "Fresh",
+    "KeysCommand",
+    "ModelFormat",
+    "PlainCommand",
+    "Quiet",
+    "RunDir",
+    "app",
+]
 
 
 class _Group(TyperGroup):
@@ -28,7 +39,16 @@ class _Group(TyperGroup):
         return super().resolve_command(ctx, args)
 
 
-class KeysCommand(TyperCommand):
+class PlainCommand(TyperCommand):
+    """A command whose help is plain text: typer escapes brackets for rich even where rich does not print them."""
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The usual help."""
+        super().format_help(ctx, formatter)
+        formatter.buffer = [text.replace("\\[", "[") for text in formatter.buffer]
+
+
+class KeysCommand(PlainCommand):
     """A command that takes `key=value`: its help ends with every key."""
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

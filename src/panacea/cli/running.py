@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from panacea.cli.root import Arguments, AsJson, Debug, Fresh, KeysCommand, ModelFormat, Quiet, RunDir, app
+from panacea.cli.root import Arguments, AsJson, Debug, Fresh, KeysCommand, ModelFormat, PlainCommand, Quiet, RunDir, app
 
 __all__ = ["compare", "export_", "join", "resume", "run"]
 
@@ -33,7 +33,7 @@ def run(
     run_one(config, as_json=as_json, quiet=quiet, fresh=fresh)
 
 
-@app.command()
+@app.command(cls=PlainCommand)
 def resume(
     directory: RunDir,
     as_json: AsJson = False,
@@ -60,7 +60,7 @@ def compare(arguments: Arguments = None, as_json: AsJson = False, quiet: Quiet =
     compare_methods(arguments or [], as_json=as_json, quiet=quiet)
 
 
-@app.command("export")
+@app.command("export", cls=PlainCommand)
 def export_(
     directory: RunDir,
     client: Annotated[str, typer.Option("--client", help="number or name", show_default=False)],
@@ -72,14 +72,14 @@ def export_(
 ) -> None:
     """Write the model of one client, with a card that says what it is and how to load it.
 
-    Example: panacea export runs/fl60-fedavg-s0-1a2b3c --client 17 --format onnx
+    Example: panacea export runs/fl60-panacea-s0-1a2b3c --client 17 --format onnx
     """
     from panacea.cli.exporting import export_client  # noqa: PLC0415
 
     export_client(directory, client, format, out, as_json=as_json, quiet=quiet)
 
 
-@app.command()
+@app.command(cls=PlainCommand)
 def join(
     directory: RunDir,
     out: Annotated[Path, typer.Option("--out", help="file to write", show_default=False)],
@@ -98,7 +98,7 @@ def join(
 ) -> None:
     """Write a model for a new client from its links to old ones, without any training.
 
-    Example: panacea join runs/fl60-fedavg-s0-1a2b3c --neighbors 3,17 --out model.safetensors
+    Example: panacea join runs/fl60-panacea-s0-1a2b3c --neighbors 3,17 --out model.safetensors
     """
     from panacea.cli.exporting import join_newcomer  # noqa: PLC0415
 

@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from panacea.cli.root import Arguments, AsJson, Debug, KeysCommand, Quiet, app
+from panacea.cli.root import Arguments, AsJson, Debug, KeysCommand, PlainCommand, Quiet, app
 
 __all__ = ["config", "datasets", "graphs", "methods", "theory"]
 
 
-@app.command()
+@app.command(cls=PlainCommand)
 def methods(
     name: Annotated[str | None, typer.Argument(help="explain this one", show_default=False)] = None,
     as_json: AsJson = False,
@@ -27,7 +27,7 @@ def methods(
     show_methods(name, as_json=as_json)
 
 
-@app.command()
+@app.command(cls=PlainCommand)
 def datasets(
     name: Annotated[str | None, typer.Argument(help="explain this one", show_default=False)] = None,
     picture: Annotated[
@@ -48,7 +48,7 @@ def datasets(
     show_datasets(name, picture, keys or [], as_json=as_json)
 
 
-@app.command()
+@app.command(cls=PlainCommand)
 def graphs(
     arguments: Annotated[
         list[str] | None,
@@ -80,7 +80,7 @@ def config(arguments: Arguments = None, debug: Debug = False) -> None:
     show_config(arguments or [])
 
 
-@app.command()
+@app.command(cls=PlainCommand)
 def theory(
     names: Annotated[list[str] | None, typer.Argument(metavar="[NAME ...]", show_default=False)] = None,
     trials: Annotated[int, typer.Option("--trials", help="Monte-Carlo draws of every mean")] = 20_000,

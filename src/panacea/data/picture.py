@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from panacea.errors import RequestError
-from panacea.graphs.draw import DRAWN_UP_TO, draw_graph
+from panacea.graphs.draw import DRAWN_UP_TO, draw_graph, write_figure
 
 if TYPE_CHECKING:
     from panacea.data.federation import Federation
@@ -64,12 +64,7 @@ def label_picture(federation: Federation, path: str | os.PathLike[str]) -> Path:
     else:
         _spread(axes, federation)
     _finish(axes, federation)
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(out, metadata={"Date": None} if out.suffix.lower() == ".svg" else None)
-    except OSError as error:
-        raise RequestError(f"{out} cannot be written: {error.strerror or error}") from None
-    return out
+    return write_figure(figure, out)
 
 
 def drawable(federation: Federation) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,10 @@ from panacea.errors import RequestError
 from panacea.graphs.client_graph import ClientGraph
 from panacea.graphs.layout import force_layout
 
-__all__ = ["DRAWN_UP_TO", "draw_graph"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["DRAWN_UP_TO", "draw_graph", "write_figure"]
 
 DRAWN_UP_TO = 2000  # clients
 _NAMED_UP_TO = 60  # clients
@@ -89,6 +92,11 @@ def draw_graph(
     heading += f", {drawn:,} of them drawn" if drawn < len(graph.edges) else ""
     axes.set_title(heading if title is None else f"{title}: {heading}", loc="left", fontsize=11)
     _clients(figure, axes, graph, places, colours, novel, names)
+    return write_figure(figure, out)
+
+
+def write_figure(figure: Figure, out: Path) -> Path:
+    """Write a figure, the same bytes every time; a place that cannot be written to is a wrong request."""
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(out, metadata={"Date": None} if out.suffix.lower() == ".svg" else None)

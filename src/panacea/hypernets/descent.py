@@ -1,4 +1,4 @@
-"""The server's optimiser: K_s gradient steps on a loss of the hypernetwork, and the guard that undoes a diverged round.
+"""The server's optimiser: K_s gradient steps on a loss of the hypernetwork.
 
     g <- clip(grad);  g <- g + weight_decay * w
     sgd       w <- w - alpha g
@@ -53,14 +53,16 @@ class Optimiser:
         return (*zeros, *(torch.zeros_like(v) for v in variables), variables[0].new_zeros(()))
 
     def step(self, variables: Sequence[Tensor], moments: Sequence[Tensor], gradients: list[Tensor], lr: float) -> None:
-        """One step, in place (on the copies `descend` works with); large temporaries are what a step would cost."""
+        """One step, in place on the copies `descend` works with; temporaries of that size would cost more than it."""
         factor = gradients[0].new_ones(())
         if self.clip:
             norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(g) for g in gradients]))
             factor = (self.clip / norm.clamp_min(1e-30)).clamp_max(1.0)
         if self.kind == "momentum":
             for variable, velocity, gradient in zip(variables, moments, gradients, strict=True):
-                velocity.mul_(self.momentum).addcmul_(gradient, factor).add_(variable, alpha=self.weight_decay)
+                velocity.mul_(self.momentum).addcmul_(gradient, factor)
+                if self.weight_decay:
+                    velocity.add_(variable, alpha=self.weight_decay)
                 variable.sub_(velocity, alpha=lr)
             return
         gradients = [g.mul(factor).add_(v, alpha=self.weight_decay) for g, v in zip(gradients, variables, strict=True)]

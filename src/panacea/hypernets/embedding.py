@@ -7,9 +7,11 @@ laplacian     eigenvectors of the graph's normalised Laplacian      novel_h0 (de
 random_walk   probability to be back home after 1, 2, ... steps     its own, from the full graph       E4
 features      side information of the data set, standardised        its own                            E5
 
-novel_h0 = neighbours: the weighted mean of its training neighbours' rows (E2), the mean of all without any
-mean:       the mean of all rows
-random:     a fresh row N(0, I) (E1)
+A newcomer's row by novel_h0:
+
+    neighbours    the weighted mean of its training neighbours' rows (E2); the mean of all, if it has none
+    mean          the mean of all rows
+    random        a fresh row N(0, I) (E1)
 """
 
 from __future__ import annotations
@@ -75,7 +77,9 @@ def newcomer_rows(
             )
         if len(source) <= int(newcomers.max()) or not np.isfinite(source[newcomers]).all():
             raise RequestError("method.h0=features: a newcomer needs features of its own")
-        rows = _standardised(source[newcomers].astype(np.float64), source[known].astype(np.float64))
+        reference = source[known] if graph is None or h0 == "features" else _returns(graph.take(known), table.shape[1])
+        # by the statistics the training rows were standardised with
+        rows = _standardised(source[newcomers].astype(np.float64), reference.astype(np.float64))
         return torch.as_tensor(rows, dtype=table.dtype, device=table.device)
     if rule == "auto":
         rule = "random" if h0 == "fixed" else "neighbours"

@@ -9,7 +9,7 @@ Layer l maps ``h`` to (N(i) the neighbours of i, w their weights):
     gated  GRU(sum_j w_ij W_l h_j, h_i)                               Li et al. 2016, as in the first GHN
 
 with ReLU between layers (none after the last, none for gated, whose GRU is its nonlinearity). Each equals the layer of
-torch_geometric of that name (tests/hypernets/test_encoders.py). Three options beside the papers:
+torch_geometric of that name (tests/hypernets/test_encoders.py). Two options beside the papers:
 
     norm       every layer's input and the result are layer-normalised (without gain and offset)
     residual   h_{l+1} = h_l + layer(h_l), where the widths agree: the client's own code is not averaged away

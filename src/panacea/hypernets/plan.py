@@ -123,7 +123,7 @@ class Planner:
         if links:
             every, yes = self._pair_weights(nodes, balanced)
             if nodes is not None:
-                pairs = self._places(plan, wanted, nodes)
+                pairs = self._places(wanted, nodes)
         seen = self._view(plan, cohort) if view else None
         return Plan(plan.rows, plan.blocks, plan.clients, pairs, every, yes, seen)
 
@@ -138,13 +138,12 @@ class Planner:
         layers = self.encoder.layers
         if self.execution == "neighbourhood":
             inputs, blocks = self.arcs.around(wanted, layers)
-            plan = Plan(self._tensor(inputs), blocks, torch.zeros(0))
-            return Plan(plan.rows, blocks, self._places(plan, wanted, clients))
+            return Plan(self._tensor(inputs), blocks, self._places(wanted, clients))
         return Plan(None, [self.arcs.whole()] * layers, self._tensor(clients))
 
-    def _places(self, plan: Plan, wanted: Ids, nodes: Ids) -> Tensor:
+    def _places(self, wanted: Ids, nodes: Ids) -> Tensor:
         """Where these nodes are among the encoder's outputs."""
-        if plan.rows is None:
+        if self.execution != "neighbourhood":
             return self._tensor(nodes)
         order = np.argsort(wanted, kind="stable")
         return self._tensor(order[np.searchsorted(wanted, nodes, sorter=order)])

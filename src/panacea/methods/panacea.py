@@ -66,8 +66,9 @@ class Panacea(GraphServer):
         ``z = GNN(h, A; psi_e)``, ``theta_t = heads(MLP(z_t; psi_m))``
         sends ``theta_t`` to each t of the cohort S, gets ``ttheta_t`` back, and with these fixed takes K_s steps
         ``psi <- psi - alpha * clip(grad L)``,
-        ``L = 1/(2|S|) sum_{t in S} ||ttheta_t - theta_t(psi)||^2 + lambda_d L_d``
+        ``L = 1/(2|S|) sum_{t in S} ||ttheta_t - theta_t(psi)||^2 + lambda_d L_d + newcomer_view V``
         ``L_d``: cross entropy of ``sigma(zhat_u . zhat_v)`` against the links, ``zhat = MLP(z; psi_d)``
+        ``V``: the first term with the h of S replaced by the mean of their neighbours' (0 with `preset=paper`)
     Client: ``ttheta_t <- theta_t``, then K_c times ``ttheta_t <- ttheta_t - eta * grad L_t(batch)``; keeps nothing.
     Evaluated: ``theta_t`` without a local step (``gen``), for clients that train and for newcomers alike; the model
     after K_c further local steps (``gen+local``) is scored apart.

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from panacea.graphs.draw import write_figure
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -31,4 +33,4 @@ def new_figure(width: float = 6.4, height: float = 3.6) -> tuple[Figure, Axes]:
 def save_figure(figure: Figure, folder: Path, name: str) -> None:
     """PNG and SVG."""
     for suffix in (".png", ".svg"):
-        figure.savefig(folder / f"{name}{suffix}", metadata={"Date": None} if suffix == ".svg" else None)
+        write_figure(figure, folder / f"{name}{suffix}")
