@@ -98,6 +98,7 @@ def initial_state(method: Method, engine: Engine, fed: Federation, policy: Buffe
     setting = Setting(
         initial=target.initial,
         layout=target.layout,
+        statistics_layout=target.statistics_layout,
         counts=fed.counts("train"),
         train_ids=fed.train_ids,
         graph=None,

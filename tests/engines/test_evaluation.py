@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from panacea.engines import Engine, Scores
-from panacea.engines import vectorised as module_of_engine
-from panacea.engines.vectorised import VectorisedEngine
+from panacea.engines import scoring as module_of_scores
 from panacea.models import Mlp
 
 from .build import RAGGED, engine_of, federation, labels, numbers, seeded
@@ -106,7 +105,7 @@ def test_one_model_for_all_is_the_same_by_three_ways(ids: list[int], monkeypatch
         raise AssertionError("a shared model is run once over all samples")
 
     if len(ids) > 1:
-        monkeypatch.setattr(VectorisedEngine, "_evaluate_rows", not_by_rows)
+        monkeypatch.setattr(module_of_scores.Scorer, "_rows", not_by_rows)
     assert_scores(scored(models.engine, params, statistics, chosen), expected)
 
 
@@ -134,7 +133,7 @@ def test_chunks_of_any_size_change_nothing(samples: int, shared: bool, monkeypat
         return forward(parts, own, x, **how)
 
     models.engine.forward = counting
-    monkeypatch.setattr(module_of_engine, "_EVALUATION_BYTES", samples * 16 * 5 * 8)
+    monkeypatch.setattr(module_of_scores, "_EVALUATION_BYTES", samples * 16 * 5 * 8)
     assert_scores(scored(models.engine, params, statistics, models.ids), expected)
     assert max(calls) <= samples
     assert len(calls) >= sum(TEST_SIZES) // samples

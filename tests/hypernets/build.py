@@ -83,6 +83,7 @@ def server(
     setting = Setting(
         initial=tensor(layout.size, seed=99).to(dtype),
         layout=layout,
+        statistics_layout=Layout((), ()),
         counts=np.arange(1, clients + 1),
         train_ids=np.setdiff1d(np.arange(clients), novel),
         graph=graph,

@@ -156,7 +156,7 @@ def test_gen_and_local_leaves_a_frozen_rest_alone() -> None:
     ids = federation.train_ids
     params, statistics = personal_models(method, state, experiment.engine, federation, ids, novel=False)
     cohort = Cohort.of(ids, federation.counts("train"), 1, experiment.target.initial)
-    programme = method.alternatives()["local"]
+    programme = method.alternatives(state.server, state.clients, cohort)["local"]
     tuned = experiment.engine.train(programme.method, Model(params), None, statistics, cohort).uploads.params
     (before, rest), (after, kept) = split(experiment, params), split(experiment, tuned)
     assert torch.equal(rest, kept)

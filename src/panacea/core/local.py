@@ -42,6 +42,17 @@ class Gradient(Protocol):
         """
         ...
 
+    def curvature(self, params: Parameters, batch: Batch, along: Parameters) -> Parameters:
+        """The Hessian of the loss on one batch times a vector, ``[..., P]``; counts as two gradients."""
+        ...
+
+    def full(self, params: Parameters) -> Parameters:
+        """The gradient over all train samples of the client, taken in batches in their stored order.
+
+        Statistics are not tracked; its batches are not counted as steps of training.
+        """
+        ...
+
 
 @record
 class Iterate:
@@ -96,10 +107,12 @@ class Local:
     Attributes:
         grad: the gradient function.
         sgd: the experiment's local optimiser, with this row's learning rate.
+        steps: local steps of this visit: one number, or ``[rows, 1]``.
     """
 
     grad: Gradient
     sgd: Sgd
+    steps: int | Tensor = 1
 
 
 def run_local(

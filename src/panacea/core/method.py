@@ -8,6 +8,7 @@ client (a remote site, the sequential engine), ``(rows,)`` in the vectorised eng
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from panacea.core.store import ClientStore
     from panacea.core.types import ClientIds
 
-__all__ = ["Adaptation", "Method", "MethodParameters", "Model", "NewcomerData"]
+__all__ = ["Adaptation", "Facts", "Method", "MethodParameters", "Model", "NewcomerData", "Visit"]
 
 NewcomerData: TypeAlias = Literal["nothing", "links", "train split"]
 
@@ -33,6 +34,31 @@ class MethodParameters(BaseModel):
     """Base of every method's hyper-parameters (`method.*`): frozen, unknown names refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """A method's line in the table of all methods.
+
+    Bytes are per client and round, in U = 4 (P + B): a model of P parameters and B shared BatchNorm statistics.
+
+    Attributes:
+        paper: who published it where.
+        year: and when.
+        server: what the server keeps.
+        client: what a client keeps between visits.
+        down: formula of the bytes a client receives.
+        up: formula of the bytes it sends.
+        newcomer: what a client that never took part is given.
+    """
+
+    paper: str
+    year: int
+    server: str
+    client: str
+    down: str
+    up: str
+    newcomer: str
 
 
 @record
@@ -50,11 +76,15 @@ class Adaptation:
         method: its `start`, `step` and `finish` are run with ``download = Model(params)``; the upload is a `Model`.
         steps: local steps, None for the experiment's `local_steps`.
         download: ``[rows, ...]`` what the programme starts from instead of ``Model(params)``.
+        kept: ``[rows, ...]`` the client state it finds.
+        then: of the parameters it ended with: the programme that follows, if any.
     """
 
     method: Method
     steps: int | None = None
     download: Tree = None
+    kept: Tree = None
+    then: Callable[[Parameters], Adaptation | None] | None = None
 
 
 class Method:
@@ -62,17 +92,21 @@ class Method:
 
     Attributes:
         name: registry name, set by the `method` decorator; ``module.Class`` for a method from elsewhere.
+        facts: its line in the table of methods.
         parameter_model: the model of its hyper-parameters.
         draws: batches one local step needs.
         gradients: gradient evaluations of one local step, so that comparisons of work are fair (tested).
         shares_statistics: whether BatchNorm statistics may be exchanged; if not, `buffers=shared` becomes `local`.
+        isolated: whether nothing at all is exchanged, so that a newcomer finds nobody's statistics either.
     """
 
     name: str = ""
+    facts: ClassVar[Facts | None] = None
     parameter_model: ClassVar[type[MethodParameters]] = MethodParameters
-    draws: ClassVar[int] = 1
-    gradients: ClassVar[int] = 1
+    draws: int = 1
+    gradients: int = 1
     shares_statistics: ClassVar[bool] = True
+    isolated: ClassVar[bool] = False
 
     def __init__(self, parameters: MethodParameters | None = None) -> None:
         self.parameters = parameters if parameters is not None else self.parameter_model()
@@ -135,10 +169,10 @@ class Method:
         """What of a newcomer `admit` and `adapt_newcomer` use."""
         return "nothing" if self.adapt() is None else "train split"
 
-    def alternatives(self) -> dict[str, Adaptation]:
+    def alternatives(self, server: Tree, clients: ClientStore, cohort: Cohort) -> dict[str, Adaptation]:
         """Further ways to use the trained state, by name: each is scored apart at the end, never mixed with `personal`.
 
-        A local programme is run on `personal` (on `admit` for newcomers) of every client.
+        A local programme is run on `personal` (on `admit` for newcomers) of the clients of this cohort.
         """
         return {}
 
@@ -147,3 +181,37 @@ class Method:
     def diagnostics(self, server: Tree, clients: ClientStore, train_ids: ClientIds) -> dict[str, float]:
         """Numbers of the method's own to log at every evaluation."""
         return {}
+
+    def collaboration(self, server: Tree, cohort: Cohort) -> Tensor | None:
+        """``[rows, rows]``: with which weight row i would mix in client j's model now, where a method does such."""
+        return None
+
+
+class Visit(Method):
+    """A local programme: one visit to a client by another method, of which one model is wanted.
+
+    Attributes:
+        method: whose `start`, `step` and `finish` are run.
+        result: of (upload, kept state, download) the model that is wanted.
+    """
+
+    def __init__(self, method: Method, result: Callable[[Tree, Tree, Tree], Parameters]) -> None:
+        super().__init__()
+        self.method, self.result = method, result
+        self.draws, self.gradients = method.draws, method.gradients
+
+    def start(self, download: Tree, client: Tree, local: Local) -> Tree:
+        """As the method; a client without a state is a fresh one."""
+        return self.method.start(download, self._state(download, client), local)
+
+    def step(self, carry: Tree, download: Tree, client: Tree, batches: tuple[Batch, ...], local: Local) -> Tree:
+        """As the method."""
+        return self.method.step(carry, download, self._state(download, client), batches, local)
+
+    def finish(self, carry: Tree, download: Tree, client: Tree, steps: int | Tensor) -> tuple[Model, None]:
+        """Only the wanted model."""
+        upload, kept = self.method.finish(carry, download, self._state(download, client), steps)
+        return Model(self.result(upload, kept, download)), None
+
+    def _state(self, download: Tree, client: Tree) -> Tree:
+        return self.method.init_client(download) if client is None else client

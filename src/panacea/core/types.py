@@ -91,6 +91,7 @@ class Setting:
     Attributes:
         initial: ``[P]`` one ordinary random initialisation of the target network (or pre-trained weights).
         layout: its layout.
+        statistics_layout: the layout of BatchNorm's running statistics; empty without BatchNorm.
         counts: ``[clients]`` train samples of every client.
         train_ids: clients that may take part.
         graph: the relation graph over all clients, or None.
@@ -104,6 +105,7 @@ class Setting:
 
     initial: Tensor
     layout: Layout
+    statistics_layout: Layout
     counts: npt.NDArray[np.int64]
     train_ids: ClientIds
     graph: ClientGraph | None

@@ -20,8 +20,9 @@ from panacea.core.types import Batch, ClientIds, Cohort
 from panacea.data.federation import SPLITS, Federation
 from panacea.models.target import TargetModel
 
-__all__ = ["Engine", "LocalSettings", "Samples", "Scores"]
+__all__ = ["FULL_PASS", "Engine", "LocalSettings", "Samples", "Scores"]
 
+FULL_PASS = 1 << 40  # where the noise of passes over all samples begins in a client's stream: far behind its steps
 _GATHER_BYTES = 32 * 2**20  # inputs of several steps are gathered in one call, up to this much
 
 
@@ -120,6 +121,24 @@ class Samples:
             xs, ys = self.gather(positions[first : first + block].flatten(0, 1))
             drawn = [Batch(x, y, weight, full) for x, y in zip(xs.unbind(0), ys.unbind(0), strict=True)]
             yield from (tuple(drawn[i : i + draws]) for i in range(0, len(drawn), draws))
+
+    def passes(self, ids: ClientIds, batch_size: int) -> Iterator[tuple[Batch, npt.NDArray[np.bool_]]]:
+        """All train samples of these clients once, in stored order, and which rows such a batch is meant for.
+
+        The weights of a client's batches sum to one over all of them. A client that has no more samples is given its
+        first ones again, for no row may be without samples (BatchNorm); what comes of them is to be left out.
+        """
+        counts = self.counts("train", ids)
+        width = int(min(counts.max(), batch_size))
+        for first in range(0, int(counts.max()), width):
+            active = counts > first
+            begin = np.where(active, first, 0)
+            place = begin[:, None] + np.arange(width)[None, :]
+            valid = place < counts[:, None]
+            index = self.bounds[ids, 0][:, None] + np.minimum(place, counts[:, None] - 1)
+            x, y = self.gather(torch.from_numpy(index).to(self.x.device))
+            weight = torch.as_tensor(valid / counts[:, None], dtype=self.x.dtype).to(self.x.device)
+            yield Batch(x, y, weight, full=bool(valid.all())), active
 
 
 class Engine(Protocol):

@@ -17,7 +17,7 @@ from panacea.core.method import Method
 from panacea.core.records import Tree, tree_index, tree_stack
 from panacea.core.round import Trained
 from panacea.core.types import Batch, ClientIds, Cohort
-from panacea.engines.base import LocalSettings, Samples, Scores
+from panacea.engines.base import FULL_PASS, LocalSettings, Samples, Scores
 from panacea.errors import PanaceaError, RunFailure
 from panacea.models.target import TargetModel, sample_losses, sample_metric
 
@@ -27,9 +27,19 @@ __all__ = ["SequentialEngine"]
 class _Gradient:
     """The gradient of one client's loss; also keeps its running statistics, its loss and its place in the streams."""
 
-    def __init__(self, target: TargetModel, statistics: Tensor, key: int, frozen: bool) -> None:
-        self.target, self.statistics, self.frozen = target, statistics, frozen
-        self.key, self.calls, self.loss = key, 0, 0.0
+    def __init__(self, engine: SequentialEngine, statistics: Tensor, key: int, client: ClientIds) -> None:
+        self.engine, self.statistics, self.client = engine, statistics, client
+        self.key, self.calls, self.loss, self.extra_calls = key, 0, 0.0, 0
+
+    def _loss(self, leaf: Tensor, batch: Batch, call: int) -> tuple[Tensor, Tensor]:
+        """The loss on a batch and the new statistics."""
+        target = self.engine.target
+        key = torch.tensor((self.key + call) % 2**63, dtype=torch.int64, device=leaf.device)
+        x = batch.x.clone()  # a module may write into its input
+        outputs, statistics = target.forward(
+            leaf, self.statistics, x, training=True, key=key, frozen=self.engine.local.frozen_statistics
+        )
+        return (sample_losses(target.task, outputs, batch.y) * batch.weight).sum(), statistics
 
     def __call__(
         self,
@@ -39,16 +49,33 @@ class _Gradient:
         track: bool = True,
     ) -> Tensor:
         leaf = params.detach().requires_grad_(True)
-        key = torch.tensor((self.key + self.calls) % 2**63, dtype=torch.int64, device=params.device)
-        x = batch.x.clone()  # a module may write into its input
-        outputs, statistics = self.target.forward(leaf, self.statistics, x, training=True, key=key, frozen=self.frozen)
-        loss = (sample_losses(self.target.task, outputs, batch.y) * batch.weight).sum()
+        loss, statistics = self._loss(leaf, batch, self.calls)
         (gradient,) = torch.autograd.grad(loss if extra is None else loss + extra(leaf).sum(), leaf)
         self.calls += 1
         self.loss += float(loss.detach())
         if track:
             self.statistics = statistics
         return gradient
+
+    def curvature(self, params: Tensor, batch: Batch, along: Tensor) -> Tensor:
+        leaf = params.detach().requires_grad_(True)
+        loss, _ = self._loss(leaf, batch, self.calls)
+        (gradient,) = torch.autograd.grad(loss, leaf, create_graph=True)
+        (product,) = torch.autograd.grad((gradient * along).sum(), leaf, materialize_grads=True)
+        self.calls += 2
+        return product
+
+    def full(self, params: Tensor) -> Tensor:
+        total = torch.zeros_like(params)
+        batches = self.engine.samples.passes(self.client, self.engine.local.batch_size)
+        for number, (batch, _) in enumerate(batches):
+            leaf = params.detach().requires_grad_(True)
+            size = int((batch.weight[0] > 0).sum())
+            own = Batch(batch.x[0, :size], batch.y[0, :size], batch.weight[0, :size])
+            loss, _ = self._loss(leaf, own, FULL_PASS + number)
+            total = total + torch.autograd.grad(loss, leaf)[0]
+            self.extra_calls += 1
+        return total
 
 
 class SequentialEngine:
@@ -76,9 +103,9 @@ class SequentialEngine:
         counts = self.local.steps_of(cohort.ids, steps)
         for row, client in enumerate(cohort.ids):
             key = self.samples.streams.key(f"{purpose} noise", cohort.round, int(client)) >> 1
-            grad = _Gradient(self.target, statistics[row], key, self.local.frozen_statistics)
             own = np.array([client], np.int64)
-            local = Local(grad, self.local.sgd(own[0], statistics))
+            grad = _Gradient(self, statistics[row], key, own)
+            local = Local(grad, self.local.sgd(own[0], statistics), int(counts[row]))
             place = _Place()
             batches = place.follow(
                 self.samples.batches(own, cohort.round, purpose, int(counts[row]), method.draws, self.local.batch_size)
@@ -95,7 +122,7 @@ class SequentialEngine:
                     f"('{self.samples.names[client]}') in round {cohort.round}, step {place.step}: "
                     f"{type(error).__name__}: {error}"
                 ) from error
-            self.gradient_evaluations += grad.calls
+            self.gradient_evaluations += grad.calls + grad.extra_calls
             results.append((upload, state, grad.statistics, grad.loss / max(grad.calls, 1)))
         uploads, states, new_statistics, losses = zip(*results, strict=True)
         return Trained(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -14,16 +15,15 @@ from panacea.core.method import Method
 from panacea.core.records import Tree, leaves, tree_index, tree_map
 from panacea.core.round import Trained
 from panacea.core.types import Batch, ClientIds, Cohort
-from panacea.engines.base import LocalSettings, Samples, Scores
+from panacea.engines.base import FULL_PASS, LocalSettings, Samples, Scores
 from panacea.engines.forward import build_forward
+from panacea.engines.scoring import Scorer
 from panacea.engines.tracing import Kernel, TracedKernel
-from panacea.models.target import TargetModel, sample_losses, sample_metric
+from panacea.models.target import TargetModel, sample_losses
 
 __all__ = ["VectorisedEngine", "default_block"]
 
-_EVALUATION_BYTES = 64 * 2**20
-
-
+Arguments: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None, Tensor | None]
 _BLOCK_BYTES = {"cpu": 16 * 2**20, "cuda": 4 * 2**30}  # a CPU is fastest while a block stays in its cache
 
 
@@ -55,10 +55,16 @@ class _Gradient:
     """The gradients of a block of clients in one call; keeps their statistics, losses and places in the streams."""
 
     def __init__(
-        self, engine: VectorisedEngine, statistics: Tensor, keys: Tensor, counts: npt.NDArray[np.int64]
+        self,
+        engine: VectorisedEngine,
+        statistics: Tensor,
+        keys: Tensor,
+        ids: ClientIds,
+        counts: npt.NDArray[np.int64],
     ) -> None:
-        self.engine, self.statistics, self.keys, self.counts = engine, statistics, keys, counts
+        self.engine, self.statistics, self.keys, self.ids, self.counts = engine, statistics, keys, ids, counts
         self.calls = 0
+        self.extra_calls = 0  # outside of the steps, summed over rows
         self.idle = np.zeros(len(counts), np.int64)  # calls after a row's own number of steps
         self.still: npt.NDArray[np.bool_] | None = None  # rows that have taken their steps, while others go on
         self.still_rows: Tensor | None = None  # likewise on the device
@@ -88,25 +94,49 @@ class _Gradient:
         extra: Callable[[Tensor], Tensor] | None = None,
         track: bool = True,
     ) -> Tensor:
-        target = self.engine.target
-        key = (self.keys + self.calls) & (2**63 - 1) if target.draws_noise else None
-        masked = not batch.full and (target.statistics_layout.names or self.engine.forward.kind == "loop")
-        mask = (batch.weight > 0).to(params.dtype) if masked else None
-        gradient, loss, statistics = self.engine.kernel(
-            params.detach().contiguous(), self.statistics, batch.x, batch.y, batch.weight, key, mask
-        )
+        arguments = self._arguments(params, batch, self.calls)
+        gradient, loss, statistics = self.engine.kernel(*arguments)
         if extra is not None:
             leaf = params.detach().requires_grad_(True)
             gradient = gradient + torch.autograd.grad(extra(leaf).sum(), leaf)[0]
-        self.calls += 1
-        if self.still is not None and self.still_rows is not None:  # a row that has taken its steps keeps what it has
-            self.idle += self.still
+        self._count(1)
+        if self.still_rows is not None:  # a row that has taken its steps keeps what it has
             loss = torch.where(self.still_rows, 0.0, loss)
             statistics = torch.where(self.still_rows.unsqueeze(-1), self.statistics, statistics)
         self.loss = self.loss + loss
         if track:
             self.statistics = statistics
         return gradient
+
+    def _arguments(self, params: Tensor, batch: Batch, call: int) -> Arguments:
+        """What `_block_gradient` is given for a call."""
+        target = self.engine.target
+        key = (self.keys + call) & (2**63 - 1) if target.draws_noise else None
+        masked = not batch.full and (target.statistics_layout.names or self.engine.forward.kind == "loop")
+        mask = (batch.weight > 0).to(params.dtype) if masked else None
+        return params.detach().contiguous(), self.statistics, batch.x, batch.y, batch.weight, key, mask
+
+    def _count(self, calls: int) -> None:
+        self.calls += calls
+        if self.still is not None:
+            self.idle += calls * self.still
+
+    def curvature(self, params: Tensor, batch: Batch, along: Tensor) -> Tensor:
+        layout = self.engine.target.layout
+        arguments = self._arguments(params, batch, self.calls)
+        parts, gradients, _, _ = self.engine.differentiate(*arguments, again=True)
+        pieces = torch.autograd.grad(gradients, parts, grad_outputs=layout.parts(along), materialize_grads=True)
+        self._count(2)
+        return layout.join(pieces)
+
+    def full(self, params: Tensor) -> Tensor:
+        total = torch.zeros_like(params)
+        for number, (batch, active) in enumerate(self.engine.samples.passes(self.ids, self.engine.local.batch_size)):
+            gradient, _, _ = self.engine.kernel(*self._arguments(params, batch, FULL_PASS + number))
+            rows = torch.from_numpy(active).to(params.device).unsqueeze(-1)
+            total = total + torch.where(rows, gradient, 0.0)
+            self.extra_calls += int(active.sum())
+        return total
 
 
 class VectorisedEngine:
@@ -145,18 +175,34 @@ class VectorisedEngine:
         key: Tensor | None,
         mask: Tensor | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """``[R, P]`` gradients of every row's own loss, these losses ``[R]``, and the new statistics.
+        """``[R, P]`` gradients of every row's own loss, these losses ``[R]``, and the new statistics."""
+        _, pieces, losses, new = self.differentiate(params, statistics, x, y, weight, key, mask)
+        loss = (losses.detach() * weight).sum(dim=1)
+        return self.target.layout.join(pieces), loss, new
+
+    def differentiate(
+        self,
+        params: Tensor,
+        statistics: Tensor,
+        x: Tensor,
+        y: Tensor,
+        weight: Tensor,
+        key: Tensor | None,
+        mask: Tensor | None,
+        again: bool = False,
+    ) -> tuple[list[Tensor], tuple[Tensor, ...], Tensor, Tensor]:
+        """The layout's parts ``[R, *shape]``, the gradients at them, the losses ``[R, B]`` and the new statistics.
 
         Rows do not touch each other, so one backward pass serves all. The gradient of sum(weight * loss) is the
         vector-Jacobian product with weight, and it is taken at the layout's parts, not through cutting up the vector.
+        With `again` the gradients can be differentiated once more.
         """
         parts = [part.detach().requires_grad_(True) for part in self.target.layout.parts(params)]
         frozen = self.local.frozen_statistics
         outputs, new = self.forward(parts, statistics, x, training=True, key=key, mask=mask, frozen=frozen)
         losses = sample_losses(self.target.task, outputs, y)
-        pieces = torch.autograd.grad(losses, parts, grad_outputs=weight, materialize_grads=True)
-        loss = (losses.detach() * weight).sum(dim=1)
-        return self.target.layout.join(pieces), loss, new
+        pieces = torch.autograd.grad(losses, parts, grad_outputs=weight, materialize_grads=True, create_graph=again)
+        return parts, pieces, losses, new
 
     def train(
         self,
@@ -198,76 +244,18 @@ class VectorisedEngine:
     ) -> Trained:
         noise = (self.samples.streams.keys(f"{purpose} noise", round, ids) >> np.uint64(1)).view(np.int64)
         keys = torch.from_numpy(noise).to(statistics.device)
-        grad = _Gradient(self, statistics, keys, counts)
+        grad = _Gradient(self, statistics, keys, ids, counts)
         most = int(counts.max())
         batches = grad.follow(self.samples.batches(ids, round, purpose, most, method.draws, self.local.batch_size))
         steps = most if (counts == most).all() else torch.from_numpy(counts).to(statistics.device).unsqueeze(-1)
-        local = Local(grad, self.local.sgd(ids, statistics))
+        local = Local(grad, self.local.sgd(ids, statistics), steps)
         uploads, kept = run_local(method, downloads, kept, batches, local, steps)
-        self.gradient_evaluations += int(grad.own_calls().sum())
+        self.gradient_evaluations += int(grad.own_calls().sum()) + grad.extra_calls
         return Trained(uploads, kept, grad.statistics, grad.mean_loss())
 
     def evaluate(self, params: Tensor, statistics: Tensor, ids: ClientIds, split: str) -> Scores:
-        """Score all clients in as few calls as memory allows; one shared model is run once over all samples."""
-        shared = params.stride(0) == 0 and statistics.stride(0) == 0
-        return (self._evaluate_shared if shared else self._evaluate_rows)(params, statistics, ids, split)
-
-    def _positions(self, ids: ClientIds, split: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        column = ("train", "val", "test").index(split)
-        return self.samples.bounds[ids, column], self.samples.counts(split, ids)
-
-    def _samples_per_call(self) -> int:
-        one = self.samples.x[0].numel() * self.samples.x.element_size()
-        return int(max(1, _EVALUATION_BYTES // (16 * max(one, 1))))  # activations are about 16 times the input
-
-    def _evaluate_rows(self, params: Tensor, statistics: Tensor, ids: ClientIds, split: str) -> Scores:
-        starts, counts = self._positions(ids, split)
-        device = params.device
-        metric, loss = torch.zeros(len(ids), dtype=torch.float64), torch.zeros(len(ids), dtype=torch.float64)
-        most = self._samples_per_call()
-        width = int(min(max(counts.max(), 1), most))
-        block = max(1, min(self.block, most // width))
-        for first in range(0, len(ids), block):
-            rows = slice(first, first + block)
-            for offset in range(0, max(int(counts[rows].max()), 1), width):
-                place = np.arange(offset, offset + width)[None, :]
-                valid = torch.from_numpy(place < counts[rows][:, None]).to(device)
-                last = np.maximum(counts[rows] - 1, 0)[:, None]
-                index = torch.from_numpy(starts[rows][:, None] + np.minimum(place, last))
-                x, y = self.samples.gather(index.clamp_max(len(self.samples.x) - 1).to(device))
-                with torch.no_grad():
-                    outputs, _ = self.forward(
-                        self.target.layout.parts(params[rows]), statistics[rows], x, training=False
-                    )
-                    for total, score in ((metric, sample_metric), (loss, sample_losses)):
-                        values = score(self.target.task, outputs, y).double()
-                        total[rows] += torch.where(valid, values, 0.0).sum(dim=1).cpu()
-        return _mean_scores(metric, loss, counts)
-
-    def _evaluate_shared(self, params: Tensor, statistics: Tensor, ids: ClientIds, split: str) -> Scores:
-        starts, counts = self._positions(ids, split)
-        owner = np.repeat(np.arange(len(ids)), counts)
-        within = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
-        positions = torch.from_numpy(starts[owner] + within)
-        owners = torch.from_numpy(owner)
-        metric, loss = torch.zeros(len(ids), dtype=torch.float64), torch.zeros(len(ids), dtype=torch.float64)
-        most = self._samples_per_call()
-        for first in range(0, len(owner), most):
-            chunk = slice(first, first + most)
-            x, y = self.samples.gather(positions[chunk].to(params.device))
-            with torch.no_grad():
-                outputs, _ = self.forward(
-                    self.target.layout.parts(params[:1]), statistics[:1], x.unsqueeze(0), training=False
-                )
-                flat = outputs.squeeze(0)
-                metric.index_add_(0, owners[chunk], sample_metric(self.target.task, flat, y).double().cpu())
-                loss.index_add_(0, owners[chunk], sample_losses(self.target.task, flat, y).double().cpu())
-        return _mean_scores(metric, loss, counts)
-
-
-def _mean_scores(metric: Tensor, loss: Tensor, counts: npt.NDArray[np.int64]) -> Scores:
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return Scores(metric.numpy() / counts, loss.numpy() / counts)  # 0/0 = NaN: a client without such samples
+        """Score all clients in as few calls as memory allows."""
+        return Scorer(self.forward, self.target, self.samples, self.block)(params, statistics, ids, split)
 
 
 def tree_map_join(parts: list[Trained]) -> Trained:

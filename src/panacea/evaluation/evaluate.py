@@ -52,21 +52,23 @@ def personal_models(
 def admitted_models(method: Method, state: State, target: TargetModel, newcomers: Newcomers) -> tuple[Tensor, Tensor]:
     """``[rows, P]`` and ``[rows, S]``: what newcomers receive, before any adaptation."""
     params = method.admit(state.server, state.clients, newcomers)
-    known = state.statistics.average() if method.shares_statistics else target.statistics
+    known = target.statistics if method.isolated else state.statistics.average()
     return params, known.expand(len(newcomers.ids), -1)
 
 
 def _adapted(
     adaptation: Adaptation | None, params: Tensor, statistics: Tensor, engine: Engine, cohort: Cohort
 ) -> tuple[Tensor, Tensor]:
-    if adaptation is None:
-        return params, statistics
-    download = Model(params) if adaptation.download is None else adaptation.download
-    trained = engine.train(
-        adaptation.method, download, None, statistics, cohort, steps=adaptation.steps, purpose="adapt"
-    )
-    tuned: Model = trained.uploads
-    return tuned.params, trained.statistics
+    purpose = "adapt"
+    while adaptation is not None:
+        download = Model(params) if adaptation.download is None else adaptation.download
+        trained = engine.train(
+            adaptation.method, download, adaptation.kept, statistics, cohort, steps=adaptation.steps, purpose=purpose
+        )
+        params, statistics = trained.uploads.params, trained.statistics
+        adaptation = None if adaptation.then is None else adaptation.then(params)
+        purpose += " more"  # other batches than those of the programme before
+    return params, statistics
 
 
 _MODEL_BYTES = 2**29  # personal models held at a time
@@ -91,17 +93,16 @@ def evaluate_alternatives(
     method: Method, state: State, engine: Engine, federation: Federation
 ) -> dict[str, npt.NDArray[np.float64]]:
     """By name of each of the method's alternatives: the test metric of every client, ``[clients]``."""
-    found = {}
+    found: dict[str, npt.NDArray[np.float64]] = {}
     chunk = _chunk(engine)
-    for name, adaptation in method.alternatives().items():
-        metric = np.full(len(federation), np.nan)
-        for novel, group in ((False, federation.train_ids), (True, federation.novel_ids)):
-            for ids in _chunks(group, chunk):
-                params, statistics = personal_models(method, state, engine, federation, ids, novel=novel)
-                cohort = Cohort.of(ids, federation.counts("train"), state.round, engine.target.initial)
-                params, statistics = _adapted(adaptation, params, statistics, engine, cohort)
+    for novel, group in ((False, federation.train_ids), (True, federation.novel_ids)):
+        for ids in _chunks(group, chunk):
+            cohort = Cohort.of(ids, federation.counts("train"), state.round, engine.target.initial)
+            for name, adaptation in method.alternatives(state.server, state.clients, cohort).items():
+                own = personal_models(method, state, engine, federation, ids, novel=novel)
+                params, statistics = _adapted(adaptation, *own, engine, cohort)
+                metric = found.setdefault(name, np.full(len(federation), np.nan))
                 metric[ids] = engine.evaluate(params, statistics, ids, "test").metric
-        found[name] = metric
     return found
 
 

@@ -150,6 +150,7 @@ class Experiment:
         setting = Setting(
             initial=self.target.initial,
             layout=self.target.layout,
+            statistics_layout=self.target.statistics_layout,
             counts=self.federation.counts("train"),
             train_ids=self.federation.train_ids,
             graph=self.federation.graph,

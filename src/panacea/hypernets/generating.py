@@ -253,7 +253,7 @@ class GeneratingMethod(Method):
         """``gen``: the generated model, before any local step."""
         return self.scope.join(self.generated(server, cohort.ids), server.rest)
 
-    def alternatives(self) -> dict[str, Adaptation]:
+    def alternatives(self, server: HypernetworkState, clients: ClientStore, cohort: Cohort) -> dict[str, Adaptation]:
         """``gen+local``: the generated model followed by one visit's local steps."""
         return {"local": Adaptation(TrainPart(self.scope, "generated") if self._frozen_rest else Method())}
 

@@ -52,6 +52,7 @@ class Separate(Method):
 
     parameter_model = SeparateParameters
     shares_statistics = False
+    isolated = True
     parameters: SeparateParameters
 
     def download(self, server: Model, cohort: Cohort) -> CommonStart:

@@ -1,0 +1,98 @@
+"""Scores of many clients' models in as few calls as memory allows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from panacea.core.types import ClientIds
+from panacea.data.federation import SPLITS
+from panacea.engines.base import Samples, Scores
+from panacea.engines.forward import Forward
+from panacea.models.target import TargetModel, sample_losses, sample_metric
+
+__all__ = ["Scorer"]
+
+_EVALUATION_BYTES = 64 * 2**20
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """Scores models by an engine's forward pass.
+
+    Attributes:
+        forward: the pass of many rows.
+        target: the network.
+        samples: of all clients.
+        block: most rows in one call.
+    """
+
+    forward: Forward
+    target: TargetModel
+    samples: Samples
+    block: int
+
+    def __call__(self, params: Tensor, statistics: Tensor, ids: ClientIds, split: str) -> Scores:
+        """Score ``params [rows, P]`` on a split; one shared model is run once over all samples."""
+        shared = params.stride(0) == 0 and statistics.stride(0) == 0
+        return (self._shared if shared else self._rows)(params, statistics, ids, split)
+
+    def _positions(self, ids: ClientIds, split: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        return self.samples.bounds[ids, SPLITS.index(split)], self.samples.counts(split, ids)
+
+    def _samples_per_call(self) -> int:
+        one = self.samples.x[0].numel() * self.samples.x.element_size()
+        return int(max(1, _EVALUATION_BYTES // (16 * max(one, 1))))  # activations are about 16 times the input
+
+    def _rows(self, params: Tensor, statistics: Tensor, ids: ClientIds, split: str) -> Scores:
+        starts, counts = self._positions(ids, split)
+        device = params.device
+        metric, loss = torch.zeros(len(ids), dtype=torch.float64), torch.zeros(len(ids), dtype=torch.float64)
+        most = self._samples_per_call()
+        width = int(min(max(counts.max(), 1), most))
+        block = max(1, min(self.block, most // width))
+        for first in range(0, len(ids), block):
+            rows = slice(first, first + block)
+            for offset in range(0, max(int(counts[rows].max()), 1), width):
+                place = np.arange(offset, offset + width)[None, :]
+                valid = torch.from_numpy(place < counts[rows][:, None]).to(device)
+                last = np.maximum(counts[rows] - 1, 0)[:, None]
+                index = torch.from_numpy(starts[rows][:, None] + np.minimum(place, last))
+                x, y = self.samples.gather(index.clamp_max(len(self.samples.x) - 1).to(device))
+                with torch.no_grad():
+                    outputs, _ = self.forward(
+                        self.target.layout.parts(params[rows]), statistics[rows], x, training=False
+                    )
+                    for total, score in ((metric, sample_metric), (loss, sample_losses)):
+                        values = score(self.target.task, outputs, y).double()
+                        total[rows] += torch.where(valid, values, 0.0).sum(dim=1).cpu()
+        return _mean_scores(metric, loss, counts)
+
+    def _shared(self, params: Tensor, statistics: Tensor, ids: ClientIds, split: str) -> Scores:
+        starts, counts = self._positions(ids, split)
+        owner = np.repeat(np.arange(len(ids)), counts)
+        within = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
+        positions = torch.from_numpy(starts[owner] + within)
+        owners = torch.from_numpy(owner)
+        metric, loss = torch.zeros(len(ids), dtype=torch.float64), torch.zeros(len(ids), dtype=torch.float64)
+        most = self._samples_per_call()
+        for first in range(0, len(owner), most):
+            chunk = slice(first, first + most)
+            x, y = self.samples.gather(positions[chunk].to(params.device))
+            with torch.no_grad():
+                outputs, _ = self.forward(
+                    self.target.layout.parts(params[:1]), statistics[:1], x.unsqueeze(0), training=False
+                )
+                flat = outputs.squeeze(0)
+                metric.index_add_(0, owners[chunk], sample_metric(self.target.task, flat, y).double().cpu())
+                loss.index_add_(0, owners[chunk], sample_losses(self.target.task, flat, y).double().cpu())
+        return _mean_scores(metric, loss, counts)
+
+
+def _mean_scores(metric: Tensor, loss: Tensor, counts: npt.NDArray[np.int64]) -> Scores:
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return Scores(metric.numpy() / counts, loss.numpy() / counts)  # 0/0 = NaN: a client without such samples
