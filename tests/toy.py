@@ -50,6 +50,8 @@ def toy_experiment(method: str, parameters: dict[str, Any] | None = None, **keys
         "local_steps": 4,
         "batch_size": 7,
     }
+    if method == "fedbn":
+        flat["model.norm"] = "batch"  # without BatchNorm it is refused
     flat |= {f"method.{key}": value for key, value in (parameters or {}).items()}
     flat |= keys
     if "local_epochs" in keys:

@@ -5,9 +5,11 @@ Each test would have caught at least one defect that is live in a well-known lib
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import itertools
 import pickle
+import re
 import types
 import typing
 from typing import Any, Literal
@@ -31,7 +33,12 @@ METHODS = method_names()
 # bytes of one round over the cohort, in models sent down and up (one model is 4 (P + S) bytes per client)
 MODELS_SENT = {
     "separate": (0, 0),
-    **dict.fromkeys(("fedavg", "fedavg_ft", "fedprox", "fedprox_ft"), (1, 1)),
+    **dict.fromkeys(("fedavg", "fedavg_ft", "fedprox", "fedprox_ft", "perfedavg"), (1, 1)),
+    **dict.fromkeys(("ditto", "pfedme", "apfl", "fedamp", "heurfedamp"), (1, 1)),
+    "scaffold": (2, 2),
+    "sfl": (2, 1),
+    **dict.fromkeys(("fedper", "fedrep"), (20 / 32, 20 / 32)),  # likewise
+    "fedbn": (32 / 42, 32 / 42),  # scales and shifts of five units stay, and so do their statistics
     **dict.fromkeys(("panacea", "panacea_gn", "panacea_mlp", "pfedhn"), (1, 1)),
     "pfedhn_pc": (20 / 32, 20 / 32),  # the last layer (12 of 32 parameters) stays with the client
 }
@@ -46,8 +53,20 @@ CONTEXT: dict[str, dict[str, Any]] = {
     "fit_lr": {"novel": "fit_embedding"},
     "random_nodes": {"pairs": "sampled"},
     "pairs": {"random_nodes": 0},
+    "novel_steps": {"novel": "fit"},
 }
-OTHER: dict[str, Any] = {"clip": 0.01, "novel_h0": "random", "random_nodes": 0, "pairs": "sampled"}
+OTHER: dict[str, Any] = {
+    "clip": 0.01,
+    "novel_h0": "random",
+    "random_nodes": 0,
+    "pairs": "sampled",
+    "alpha": 0.3,
+    "sigma": 0.7,
+    "personal": "hidden.0.bias",
+    "lam": 0.7,
+    "head_share": 0.5,
+    "outer_lr": 0.05,
+}
 KEYS: dict[str, dict[str, Any]] = {"pairs": {"cohort": 1}, "random_nodes": {"cohort": 1}}
 SAME_NUMBERS = {"execution"}  # how something is computed; tests/hypernets checks that it is the same
 
@@ -81,7 +100,7 @@ KNOBS = [
 @pytest.mark.parametrize(("name", "knob"), KNOBS)
 def test_no_dead_knob(name: str, knob: str) -> None:
     field = find_method(name).parameter_model.model_fields[knob]
-    other = OTHER.get(knob, _other_value(field.annotation, field.get_default()))
+    other = OTHER[knob] if knob in OTHER else _other_value(field.annotation, field.get_default())
     results = []
     for parameters in ({}, {knob: other}):
         experiment = toy_experiment(name, CONTEXT.get(knob, {}) | parameters, **KEYS.get(knob, {}))
@@ -248,6 +267,29 @@ def test_bytes_are_those_of_the_formula(name: str) -> None:
     unit = 4 * experiment.target.layout.size * 3
     down, up = MODELS_SENT[name]
     assert (report.bytes_down, report.bytes_up) == (down * unit, up * unit)
+    facts = experiment.method.facts
+    assert facts is not None
+    values = {"U": unit / 3, "P": unit / 12, "P_own": _kept_locally(experiment)}
+    for formula, found in ((facts.down, report.bytes_down), (facts.up, report.bytes_up)):
+        product = re.sub(r"(\d)(?=[A-Z(])", r"\1*", formula)  # 4P is 4 * P
+        assert eval(product, {"__builtins__": {}}, values) == found / 3, f"{name}: {formula}"
+
+
+def _kept_locally(experiment: Any) -> int:
+    """Parameters of the network that never travel, of a method that divides it."""
+    scope = getattr(experiment.method, "scope", None)
+    if scope is None or scope.chosen is None:
+        return 0
+    return len(scope.rest if experiment.method.name == "pfedhn_pc" else scope.chosen)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_its_line_in_the_table_is_its_own(name: str) -> None:
+    cls = find_method(name)
+    assert "facts" in vars(cls)
+    assert cls.facts is not None
+    assert 2016 < cls.facts.year < 2027
+    assert all(getattr(cls.facts, field.name) for field in dataclasses.fields(cls.facts))
 
 
 @pytest.mark.parametrize("name", METHODS)

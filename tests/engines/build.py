@@ -103,6 +103,7 @@ def initial_state(method: Method, engine: Engine, fed: Federation, policy: Buffe
         train_ids=fed.train_ids,
         graph=None,
         streams=engine.samples.streams,
+        rounds=10,
         lr=0.1,
         local_steps=3,
         server_lr=0.1,

@@ -89,6 +89,7 @@ def server(
         graph=graph,
         features=features,
         streams=Streams(3),
+        rounds=10,
         lr=0.1,
         local_steps=1,
         server_lr=server_lr,

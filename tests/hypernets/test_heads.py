@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from panacea.core.parameters import Layout
+from panacea.core.scope import Scope, all_but_last
 from panacea.errors import RequestError
-from panacea.hypernets import Head, Scope
+from panacea.hypernets import Head
 from panacea.hypernets.heads import CODE
-from panacea.hypernets.scope import all_but_last
 from tests.hypernets.build import LAYOUT, tensor
 
 KINDS: tuple[Any, ...] = ("full", "low_rank", "chunked")
@@ -83,7 +83,7 @@ def test_chunks_by_their_formula() -> None:
 
 
 def positions(scope: str, layout: Layout = LAYOUT) -> list[int] | None:
-    generated = Scope.of(layout, scope).generated
+    generated = Scope.of(layout, scope).chosen
     return None if generated is None else generated.tolist()
 
 
@@ -94,8 +94,8 @@ def test_scopes() -> None:
     assert positions("hidden") == list(range(8))
     assert positions("fc.bias+hidden.bias") == [6, 7, 10]
     assert positions("fc+hidden") is None  # that is everything
-    assert Scope.of(LAYOUT, "all").generated_size == 11
-    assert Scope.of(LAYOUT, "last").generated_size == 3
+    assert Scope.of(LAYOUT, "all").chosen_size == 11
+    assert Scope.of(LAYOUT, "last").chosen_size == 3
 
 
 def test_a_prefix_ends_at_a_dot() -> None:

@@ -84,7 +84,7 @@ def test_a_frozen_rest_never_moves(name: str, engine: str) -> None:
             experiment.method, experiment.state, experiment.engine, experiment.federation, chosen, novel=novel
         )
         assert torch.equal(split(experiment, params)[1], rest.expand(len(chosen), -1))
-    generated = experiment.method.scope.generated_size
+    generated = experiment.method.scope.chosen_size
     assert generated == 12
     assert report.bytes_down == report.bytes_up == 8 * generated * 3  # float64, three clients
 

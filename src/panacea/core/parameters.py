@@ -15,7 +15,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-__all__ = ["Layout", "Parameters", "cosine", "squared_norm"]
+__all__ = ["Layout", "Parameters", "cosine", "squared_norm", "unit"]
 
 Parameters: TypeAlias = Tensor
 
@@ -94,10 +94,10 @@ def squared_norm(vector: Tensor) -> Tensor:
 
 def cosine(a: Tensor, b: Tensor) -> Tensor:
     """Cosine over the last axis, kept as ``[..., 1]``; 0 where a vector is zero."""
-    return (_unit(a) * _unit(b)).sum(dim=-1, keepdim=True)
+    return (unit(a) * unit(b)).sum(dim=-1, keepdim=True)
 
 
-def _unit(vector: Tensor) -> Tensor:
+def unit(vector: Tensor) -> Tensor:
     """The vector over its norm (0 stays 0); scaled by its largest entry first, whose square might underflow."""
     scaled = vector / vector.abs().amax(dim=-1, keepdim=True).clamp_min(torch.finfo(vector.dtype).tiny)
     return scaled / squared_norm(scaled).sqrt().clamp_min(1e-30)

@@ -96,6 +96,7 @@ class Setting:
         train_ids: clients that may take part.
         graph: the relation graph over all clients, or None.
         streams: the experiment's random streams.
+        rounds: how many there will be.
         lr: client learning rate.
         local_steps: K_c.
         server_lr: alpha, for methods whose server learns.
@@ -110,6 +111,7 @@ class Setting:
     train_ids: ClientIds
     graph: ClientGraph | None
     streams: Streams
+    rounds: int
     lr: float
     local_steps: int
     server_lr: float

@@ -156,6 +156,7 @@ class Experiment:
             graph=self.federation.graph,
             features=self.federation.features,
             streams=self.streams,
+            rounds=config.rounds or 1,
             lr=config.lr or 0.0,
             local_steps=int(np.max(self._local_steps())),
             server_lr=config.server_lr,

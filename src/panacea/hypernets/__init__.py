@@ -6,7 +6,6 @@ from panacea.hypernets.heads import Head
 from panacea.hypernets.network import Hypernetwork
 from panacea.hypernets.plan import Plan, Planner
 from panacea.hypernets.propagation import Block, Propagation
-from panacea.hypernets.scope import Scope
 
 __all__ = [
     "Block",
@@ -19,5 +18,4 @@ __all__ = [
     "Plan",
     "Planner",
     "Propagation",
-    "Scope",
 ]

@@ -12,16 +12,16 @@ from pydantic import Field
 from torch import Tensor
 
 from panacea.core.aggregate import weighted_mean
-from panacea.core.local import Iterate, Local
+from panacea.core.local import Local
 from panacea.core.method import Adaptation, Method, MethodParameters, Model
 from panacea.core.parameters import Layout, Parameters, squared_norm
 from panacea.core.records import Tree, record, unsent
+from panacea.core.scope import Scope, TrainPart, part_step
 from panacea.core.store import ClientStore
 from panacea.core.types import Batch, ClientIds, Cohort, Setting
 from panacea.hypernets.descent import Optimiser, OptimiserKind
 from panacea.hypernets.heads import Head, HeadKind
 from panacea.hypernets.network import Hypernetwork
-from panacea.hypernets.scope import Scope
 
 __all__ = [
     "GeneratingMethod",
@@ -29,7 +29,6 @@ __all__ = [
     "HypernetworkState",
     "PartialModel",
     "ScopedParameters",
-    "TrainPart",
 ]
 
 
@@ -144,7 +143,7 @@ class GeneratingMethod(Method):
     def head(self, features: int) -> Head:
         """The head of the generated part."""
         p = self.parameters
-        head = Head(p.heads, features, self.scope.generated_size, p.rank, p.chunk, p.head_scale)
+        head = Head(p.heads, features, self.scope.chosen_size, p.rank, p.chunk, p.head_scale)
         head.refuse_too_large(self.setting.initial)
         return head
 
@@ -164,7 +163,7 @@ class GeneratingMethod(Method):
     @property
     def _frozen_rest(self) -> bool:
         p = self.parameters
-        return isinstance(p, ScopedParameters) and p.rest == "frozen" and self.scope.generated is not None
+        return isinstance(p, ScopedParameters) and p.rest == "frozen" and self.scope.chosen is not None
 
     def download(self, server: HypernetworkState, cohort: Cohort) -> Tree:
         """``theta_t = GH(h_t, A; psi)``, and with it what is shared by all."""
@@ -239,7 +238,7 @@ class GeneratingMethod(Method):
         """Plain SGD; a frozen rest has no gradient."""
         if not isinstance(download, PartialModel):
             return super().step(carry, download, client, batches, local)
-        return _part_step(self.scope, "generated", carry, batches, local)
+        return part_step(self.scope, "chosen", carry, batches, local)
 
     def finish(self, carry: Tree, download: Tree, client: Tree, steps: int | Tensor) -> tuple[Tree, Tree]:
         """The trained model; of a frozen rest nothing travels."""
@@ -255,31 +254,4 @@ class GeneratingMethod(Method):
 
     def alternatives(self, server: HypernetworkState, clients: ClientStore, cohort: Cohort) -> dict[str, Adaptation]:
         """``gen+local``: the generated model followed by one visit's local steps."""
-        return {"local": Adaptation(TrainPart(self.scope, "generated") if self._frozen_rest else Method())}
-
-
-class TrainPart(Method):
-    """A local programme: SGD on the generated part of a model or on the rest, the other stays as it is."""
-
-    def __init__(self, scope: Scope, part: Literal["generated", "rest"]) -> None:
-        super().__init__()
-        self.scope, self.part = scope, part
-
-    def step(self, carry: Iterate, download: Model, client: Tree, batches: tuple[Batch, ...], local: Local) -> Iterate:
-        """Only its part moves."""
-        return _part_step(self.scope, self.part, carry, batches, local)
-
-
-def _part_step(scope: Scope, part: str, carry: Iterate, batches: tuple[Batch, ...], local: Local) -> Iterate:
-    """One step in which the other part has no gradient, is not decayed and does not count in clipping."""
-    place = 0 if part == "generated" else 1
-
-    def only(moving: Tensor, fixed: Tensor) -> Tensor:
-        parts = [scope.split(fixed)[0], scope.split(fixed)[1]]
-        parts[place] = scope.split(moving)[place]
-        assert parts[0] is not None
-        return scope.join(parts[0], parts[1])
-
-    gradient = local.grad(carry.params, batches[0])
-    stepped = local.sgd(carry, only(gradient, torch.zeros_like(gradient)))
-    return Iterate(only(stepped.params, carry.params), stepped.velocity)
+        return {"local": Adaptation(TrainPart(self.scope, "chosen") if self._frozen_rest else Method())}

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from panacea.core.aggregate import weighted_mean
-from panacea.core.method import Adaptation, Method, MethodParameters, Model
+from panacea.core.method import Adaptation, Facts, Method, MethodParameters, Model
 from panacea.core.types import Cohort
 from panacea.methods.registry import method
 
@@ -50,6 +50,7 @@ class FedAvg(Method):
     pFedHN), not epochs; set `local_epochs` for a number of steps in proportion to n_k.
     """
 
+    facts: ClassVar[Facts] = Facts("McMahan et al., AISTATS", 2017, "w", "nothing", "U", "U", "the global model")
     parameter_model: ClassVar[type[MethodParameters]] = FedAvgParameters
     parameters: FedAvgParameters
 
@@ -79,6 +80,7 @@ class FedAvgFt(FedAvg):
     Differences from the paper: none known; the number of steps is ours.
     """
 
+    facts: ClassVar[Facts] = Facts("Yu et al., arXiv", 2020, "w", "nothing", "U", "U", "w tuned to its samples")
     parameter_model = FineTuneParameters
     parameters: FineTuneParameters
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from panacea.core.local import Iterate, Local
-from panacea.core.method import Adaptation, MethodParameters, Model
+from panacea.core.method import Adaptation, Facts, MethodParameters, Model
 from panacea.core.parameters import squared_norm
 from panacea.core.types import Batch
 from panacea.methods.fedavg import FedAvg, FedAvgParameters
@@ -48,6 +48,7 @@ class FedProx(FedAvg):
     weighted by samples, where the paper samples by samples and averages uniformly (the same in expectation).
     """
 
+    facts: ClassVar[Facts] = Facts("Li et al., MLSys", 2020, "w", "nothing", "U", "U", "the global model")
     parameter_model: ClassVar[type[MethodParameters]] = FedProxParameters
     parameters: FedProxParameters
 
@@ -77,6 +78,7 @@ class FedProxFt(FedProx):
     Differences from the paper: as FedProx; the number of tuning steps is ours.
     """
 
+    facts: ClassVar[Facts] = Facts("Huang et al., AAAI", 2021, "w", "nothing", "U", "U", "w tuned to its samples")
     parameter_model = FedProxFtParameters
     parameters: FedProxFtParameters
 

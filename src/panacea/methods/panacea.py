@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from panacea.core.method import MethodParameters
+from panacea.core.method import Facts, MethodParameters
 from panacea.core.types import Cohort
 from panacea.hypernets.graph import GraphParameters, GraphServer
 from panacea.hypernets.plan import Plan
@@ -51,6 +51,7 @@ class PanaceaGn(GraphServer):
     Differences from the paper: those of Panacea.
     """
 
+    facts: ClassVar[Facts] = Facts("Lin et al., TDSC", 2025, "psi, embeddings, graph", "nothing", "U", "U", "its links")
     parameter_model: ClassVar[type[MethodParameters]] = GraphParameters
     parameters: GraphParameters
 
@@ -59,7 +60,8 @@ class PanaceaGn(GraphServer):
 class Panacea(GraphServer):
     r"""A graph hypernetwork on the server generates every client's model and learns from what clients make of it.
 
-    Paper: Panacea, the journal version and its conference predecessor (the papers this project is named after).
+    Paper: Lin, Lan, He, Li: Graph-relational federated learning: enhanced personalization and robustness, IEEE
+    Transactions on Dependable and Secure Computing 2025 (doi 10.1109/TDSC.2025.3574329), and its earlier version.
 
     Server, state: embeddings ``h_t`` of the clients, a graph encoder ``psi_e``, a trunk with heads ``psi_m``, a
     transform ``psi_d``; A is the relation graph. Nothing of it leaves the server.
@@ -104,6 +106,7 @@ class Panacea(GraphServer):
         * `residual`, `norm` and `newcomer_view` are ours.
     """
 
+    facts: ClassVar[Facts] = Facts("Lin et al., TDSC", 2025, "psi, embeddings, graph", "nothing", "U", "U", "its links")
     parameter_model: ClassVar[type[MethodParameters]] = PanaceaParameters
     parameters: PanaceaParameters
 

@@ -8,7 +8,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from panacea.core.method import MethodParameters
+from panacea.core.method import Facts, MethodParameters
 from panacea.core.parameters import Parameters
 from panacea.core.store import ClientStore
 from panacea.core.types import ClientIds, Newcomers, Setting
@@ -49,6 +49,9 @@ class PanaceaMlp(LearningServer):
     cohort. Only the rows of a round's clients move in that round, also by momentum.
     """
 
+    facts: ClassVar[Facts] = Facts(
+        "Lin et al., TDSC", 2025, "psi, embeddings", "nothing", "U", "U", "the mean embedding"
+    )
     parameter_model: ClassVar[type[MethodParameters]] = PanaceaMlpParameters
     parameters: PanaceaMlpParameters
 

@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import Tensor
 
 from panacea.core.local import Iterate, Local
-from panacea.core.method import Adaptation, Method, MethodParameters, Model, NewcomerData
+from panacea.core.method import Adaptation, Facts, Method, MethodParameters, Model, NewcomerData
 from panacea.core.parameters import Parameters
 from panacea.core.records import Tree
 from panacea.core.store import ClientStore
@@ -81,6 +81,9 @@ class PFedHn(GeneratingMethod):
         * A round whose server steps diverge is undone and counted, as in Panacea.
     """
 
+    facts: ClassVar[Facts] = Facts(
+        "Shamsian et al., ICML", 2021, "psi, embeddings", "nothing", "U", "U", "the mean embedding, or one fitted"
+    )
     parameter_model: ClassVar[type[MethodParameters]] = PFedHnParameters
     parameters: PFedHnParameters
 

@@ -8,13 +8,13 @@ from pydantic import Field
 from torch import Tensor
 
 from panacea.core.local import Iterate, Local
-from panacea.core.method import Adaptation, MethodParameters, Model, NewcomerData
+from panacea.core.method import Adaptation, Facts, MethodParameters, Model, NewcomerData
 from panacea.core.parameters import Parameters
 from panacea.core.records import Tree, record, unsent
+from panacea.core.scope import TrainPart, all_but_last
 from panacea.core.store import ClientStore
 from panacea.core.types import Cohort, Newcomers
-from panacea.hypernets.generating import HypernetworkState, TrainPart
-from panacea.hypernets.scope import all_but_last
+from panacea.hypernets.generating import HypernetworkState
 from panacea.methods.pfedhn import PFedHn, PFedHnShape
 from panacea.methods.registry import method
 
@@ -58,6 +58,9 @@ class PFedHnPc(PFedHn):
     velocity of the last layer's optimiser begins anew with every visit, as in all methods here.
     """
 
+    facts: ClassVar[Facts] = Facts(
+        "Shamsian et al., ICML", 2021, "psi, embeddings", "h_i", "U - 4P_own", "U - 4P_own", "h trained on its samples"
+    )
     parameter_model: ClassVar[type[MethodParameters]] = PFedHnPcParameters
     parameters: PFedHnPcParameters  # type: ignore[assignment]  # the same fields, fewer choices
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from pydantic import Field
 
 from panacea.core.local import Iterate, Local
-from panacea.core.method import Adaptation, Method, MethodParameters, Model, NewcomerData
+from panacea.core.method import Adaptation, Facts, Method, MethodParameters, Model, NewcomerData
 from panacea.core.parameters import Parameters
 from panacea.core.records import record, unsent
 from panacea.core.store import ClientStore
@@ -50,6 +52,7 @@ class Separate(Method):
     client alone to convergence with early stopping is not offered.
     """
 
+    facts: ClassVar[Facts] = Facts("Huang et al., AAAI", 2021, "nothing", "w_i", "0", "0", "training on its samples")
     parameter_model = SeparateParameters
     shares_statistics = False
     isolated = True

@@ -28,6 +28,7 @@ class MlpOptions(ModelOptions):
     """Options of ``mlp``."""
 
     hidden: tuple[Width, ...] = Field((16, 16), description="widths of the hidden layers")
+    norm: Literal["none", "batch"] = Field("none", description="batch normalisation before each ReLU")
 
 
 class GruOptions(ModelOptions):
@@ -50,6 +51,7 @@ class SmallCnnOptions(ModelOptions):
     """Options of ``small_cnn``."""
 
     width: Width = Field(64, description="hidden units before the last layer")
+    norm: Literal["none", "batch"] = Field("none", description="batch normalisation after each convolution")
 
 
 class ResNetOptions(ModelOptions):
@@ -75,7 +77,7 @@ def pick(task: Task) -> str:
 
 @register_model("mlp", summary="linear layers with ReLU between them; flattens its input", options=MlpOptions)
 def _mlp(task: Task, options: MlpOptions) -> nn.Module:
-    return Mlp(task.inputs, _outputs(task), options.hidden)
+    return Mlp(task.inputs, _outputs(task), options.hidden, options.norm)
 
 
 @register_model("linear", summary="one linear layer on the flattened input", options=ModelOptions)
@@ -108,7 +110,7 @@ def _fedavg_cnn(task: Task, options: ModelOptions) -> nn.Module:
 @register_model("small_cnn", summary="two 3x3 convolutions and one pooling, for tiny images", options=SmallCnnOptions)
 def _small_cnn(task: Task, options: SmallCnnOptions) -> nn.Module:
     channels, size = _image(task, "small_cnn")
-    return SmallCnn(channels, size, _outputs(task), options.width)
+    return SmallCnn(channels, size, _outputs(task), options.width, options.norm)
 
 
 @register_model("leaf_femnist", summary="LEAF's FEMNIST network: as cnn with 2,048 units", options=ModelOptions)

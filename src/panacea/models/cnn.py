@@ -135,19 +135,22 @@ class SmallCnn(nn.Module):
         size: image side, or (height, width).
         classes: number of classes (or the shape of one sample's output).
         width: hidden units.
+        norm: ``batch`` for batch normalisation after each convolution.
 
     Shapes:
         ``[batch, channels, height, width]`` to ``[batch, classes]``.
     """
 
-    def __init__(self, channels: int, size: Size, classes: Outputs, width: int = 64) -> None:
+    def __init__(self, channels: int, size: Size, classes: Outputs, width: int = 64, norm: str = "none") -> None:
         super().__init__()
         sides = _sides(size)
         if min(sides) < 4:
             raise RequestError(f"SmallCnn needs images of at least 4 x 4, given {_by(sides)}")
         self.classes = classes
         self.conv1 = nn.Conv2d(channels, 16, 3, padding=1)
+        self.bn1 = nn.BatchNorm2d(16) if norm == "batch" else nn.Identity()
         self.conv2 = nn.Conv2d(16, 32, 3, padding=1)
+        self.bn2 = nn.BatchNorm2d(32) if norm == "batch" else nn.Identity()
         self.relu = nn.ReLU()
         self.pool = nn.MaxPool2d(2)
         self.fc1 = nn.Linear(32 * (sides[0] // 2) * (sides[1] // 2), width)
@@ -155,8 +158,8 @@ class SmallCnn(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Scores ``[batch, classes]`` of images ``[batch, channels, height, width]``."""
-        x = self.relu(self.conv1(x))
-        x = self.pool(self.relu(self.conv2(x)))
+        x = self.relu(self.bn1(self.conv1(x)))
+        x = self.pool(self.relu(self.bn2(self.conv2(x))))
         x = self.relu(self.fc1(torch.flatten(x, 1)))
         return shape_output(self.fc(x), self.classes)
 

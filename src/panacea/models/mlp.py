@@ -23,19 +23,23 @@ class Mlp(nn.Module):
         inputs: shape of one sample; more than one axis is flattened.
         outputs: number of outputs, or the shape of one sample's output.
         hidden: widths of the hidden layers; none gives a linear model.
+        norm: ``batch`` for batch normalisation before each ReLU.
 
     Shapes:
         ``[batch, *inputs]`` to ``[batch, *outputs]``.
     """
 
-    def __init__(self, inputs: tuple[int, ...], outputs: Outputs, hidden: Sequence[int] = (16, 16)) -> None:
+    def __init__(
+        self, inputs: tuple[int, ...], outputs: Outputs, hidden: Sequence[int] = (16, 16), norm: str = "none"
+    ) -> None:
         super().__init__()
         self.flatten = len(inputs) > 1
         self.outputs = outputs
         widths = [math.prod(inputs), *hidden]
         layers: list[nn.Module] = []
         for before, after in itertools.pairwise(widths):
-            layers += [nn.Linear(before, after), nn.ReLU()]
+            normed = [nn.BatchNorm1d(after)] if norm == "batch" else []
+            layers += [nn.Linear(before, after), *normed, nn.ReLU()]
         self.hidden = nn.Sequential(*layers)
         self.fc = nn.Linear(widths[-1], output_width(outputs))
 

@@ -1,0 +1,163 @@
+"""APFL: a mixture of a personal and the global model, with a weight that each client learns."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from panacea.core.local import Iterate, Local
+from panacea.core.method import Adaptation, Facts, MethodParameters, Model, NewcomerData, Visit
+from panacea.core.parameters import Parameters
+from panacea.core.records import record, unsent
+from panacea.core.store import ClientStore
+from panacea.core.types import Batch, Cohort, Newcomers, Setting
+from panacea.methods.fedavg import FedAvg, FedAvgParameters
+from panacea.methods.registry import method
+
+__all__ = ["Apfl"]
+
+
+class ApflParameters(FedAvgParameters):
+    """Hyper-parameters of APFL."""
+
+    alpha: float = Field(0.5, ge=0, le=1, description="share of the personal model at the start (public code: 0.5)")
+    adaptive: Literal["round", "step", "never"] = Field(
+        "round", description="when alpha learns: in the first step of a visit (paper), in every step, or never"
+    )
+    novel: Literal["global", "fit"] = Field("global", description="a newcomer's model: w, or the mixture of one visit")
+
+
+@record
+class GlobalModel:
+    """Server state and download: the global model, and the initial one, which every party makes from the seed."""
+
+    params: Parameters
+    initial: Parameters = unsent()
+
+
+@record
+class Mixture:
+    """What a client keeps: its personal model v and its share alpha ``[..., 1]``."""
+
+    params: Parameters
+    alpha: Tensor
+
+
+@record
+class Training:
+    """Carry: the global model's local copy, v, alpha, and how many steps were taken ``[..., 1]``."""
+
+    shared: Iterate
+    personal: Iterate
+    alpha: Tensor
+    taken: Tensor
+
+
+def _mix(alpha: Tensor, v: Tensor, w: Tensor) -> Tensor:
+    return alpha * v + (1 - alpha) * w
+
+
+@method("apfl")
+class Apfl(FedAvg):
+    """Every client mixes a personal model into the global one and learns how much of it.
+
+    Paper: Deng, Kamani, Mahdavi: Adaptive personalized federated learning, 2020 (arXiv 2003.13461).
+
+    Client i: ``w_i <- w``; K_c times, on one batch, with ``vbar = alpha v_i + (1 - alpha) w_i``:
+        ``w_i <- w_i - eta grad f_i(w_i)``, ``v_i <- v_i - eta alpha grad f_i(vbar)``, and once a visit
+        ``alpha <- clip_[0,1](alpha - eta <v_i - w_i, grad f_i(vbar)>)``; sends ``w_i``, keeps ``v_i, alpha``.
+    Server: as FedAvg. Evaluated: ``alpha v_i + (1 - alpha) w`` with the newest w; ``w`` for clients never sampled.
+
+    Parameters:
+        alpha: at the start; public code has 0.5.
+        adaptive: ``round`` as in the paper (its gradient on the first batch of the visit).
+        novel: newcomers get w (alpha = 0), or the mixture one visit on their own samples gives.
+        weighting: see FedAvg.
+
+    Reduces to: FedAvg with alpha = 0, Separate with alpha = 1 for clients that were sampled (adaptive = never).
+
+    Differences from the paper: public code mixes logits instead of parameters, and adds 0.02 alpha to alpha's
+    gradient; neither is in the paper. v_i starts at the common initial model. Networks with BatchNorm have one set of
+    running statistics, which follows the mixture, for it is what is evaluated.
+    """
+
+    facts: ClassVar[Facts] = Facts(
+        "Deng et al., arXiv", 2020, "w", "v_i, alpha_i", "U", "U", "the global model, or a mixture fitted"
+    )
+    parameter_model: ClassVar[type[MethodParameters]] = ApflParameters
+    parameters: ApflParameters
+    gradients = 2
+
+    def init_server(self, setting: Setting) -> GlobalModel:
+        """The initial model, twice."""
+        return GlobalModel(setting.initial, setting.initial)
+
+    def download(self, server: GlobalModel, cohort: Cohort) -> GlobalModel:
+        """The global model."""
+        rows = len(cohort)
+        return GlobalModel(server.params.expand(rows, -1), server.initial.expand(rows, -1))
+
+    def aggregate(self, server: GlobalModel, uploads: Model, cohort: Cohort) -> GlobalModel:  # type: ignore[override]
+        """FedAvg's mean."""
+        return GlobalModel(super().aggregate(Model(server.params), uploads, cohort).params, server.initial)
+
+    def init_client(self, download: GlobalModel) -> Mixture:
+        """The initial model as ``v``, alpha as set."""
+        return Mixture(download.initial, torch.full_like(download.initial[..., :1], self.parameters.alpha))
+
+    def start(self, download: GlobalModel, client: Mixture, local: Local) -> Training:
+        """The received model, and the client's own as they were left."""
+        return Training(
+            local.sgd.start(download.params),
+            local.sgd.start(client.params),
+            client.alpha,
+            torch.zeros_like(client.alpha),
+        )
+
+    def step(
+        self, carry: Training, download: GlobalModel, client: Mixture, batches: tuple[Batch, ...], local: Local
+    ) -> Training:
+        """One step of w, v and, when it is time, alpha; all from the values before."""
+        w, v, alpha = carry.shared, carry.personal, carry.alpha
+        shared = local.sgd(w, local.grad(w.params, batches[0], track=False))
+        slope = local.grad(_mix(alpha, v.params, w.params), batches[0])
+        personal = local.sgd(v, alpha * slope)
+        if self.parameters.adaptive != "never":
+            along = ((v.params - w.params) * slope).sum(dim=-1, keepdim=True)
+            learnt = (alpha - local.sgd.lr * along).clamp(0.0, 1.0)
+            every = self.parameters.adaptive == "step"
+            alpha = learnt if every else torch.where(carry.taken == 0, learnt, alpha)
+        return Training(shared, personal, alpha, carry.taken + 1)
+
+    def finish(
+        self, carry: Training, download: GlobalModel, client: Mixture, steps: int | Tensor
+    ) -> tuple[Model, Mixture]:
+        """The shared copy is sent, v and alpha are kept."""
+        return Model(carry.shared.params), Mixture(carry.personal.params, carry.alpha)
+
+    def personal(self, server: GlobalModel, clients: ClientStore, cohort: Cohort) -> Parameters:
+        """The mixture; a client never sampled has no share of its own."""
+        w = server.params.expand(len(cohort), -1)
+        own: Mixture = clients.take(cohort.ids, fresh=Mixture(w, torch.zeros_like(w[:, :1])))
+        return _mix(own.alpha, own.params, w)
+
+    def diagnostics(self, server: GlobalModel, clients: ClientStore, train_ids: object) -> dict[str, float]:
+        """The mean share of the personal model, over the clients sampled so far."""
+        own = clients.packed()[1]
+        return {} if own is None else {"alpha_mean": float(own.alpha.mean())}
+
+    @property
+    def newcomer_uses(self) -> NewcomerData:
+        """Nothing, or its samples."""
+        return "train split" if self.parameters.novel == "fit" else "nothing"
+
+    def adapt_newcomer(self, server: GlobalModel, newcomers: Newcomers) -> Adaptation | None:
+        """A visit in which v begins at w."""
+        if self.parameters.novel == "global":
+            return None
+        w = server.params.expand(len(newcomers.ids), -1)
+        fit = Visit(self, lambda upload, kept, download: _mix(kept.alpha, kept.params, download.params))
+        return Adaptation(fit, download=GlobalModel(w, w))

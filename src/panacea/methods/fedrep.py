@@ -1,0 +1,94 @@
+"""FedRep: FedPer whose clients train the last layer first, then the body."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from panacea.core.local import Iterate, Local
+from panacea.core.method import Facts, MethodParameters, Model
+from panacea.core.records import record, tree_map
+from panacea.core.types import Batch, Setting
+from panacea.methods.fedper import FedPer, FedPerParameters, SharedPart
+from panacea.methods.registry import method
+
+__all__ = ["FedRep"]
+
+
+class FedRepParameters(FedPerParameters):
+    """Hyper-parameters of FedRep."""
+
+    head_share: float = Field(
+        10 / 11, gt=0, lt=1, description="share of the local steps that train the head (the authors: 10 of 11 epochs)"
+    )
+
+
+@record
+class Phases:
+    """Carry: the iterate, and how many steps were taken ``[..., 1]``."""
+
+    model: Iterate
+    taken: Tensor
+
+
+@method("fedrep")
+class FedRep(FedPer):
+    """A shared representation under personal heads: a client fits its head to the received body, then moves the body.
+
+    Paper: Collins, Hassani, Mokhtari, Shakkottai: Exploiting shared representations for personalized federated
+    learning, ICML 2021 (arXiv 2102.07078).
+
+    Client i, body ``b`` as received, head ``h_i`` kept: the first ``K_h`` of its K_c steps are
+        ``h_i <- h_i - eta grad_h f_i(b, h_i)``, the others ``b <- b - eta grad_b f_i(b, h_i)``; sends ``b``.
+    Server: ``b <- sum_k weight_k b_k``. Evaluated: ``(b, h_i)``.
+
+    Parameters:
+        head_share: K_h / K_c, rounded up but less than K_c where K_c > 1; the authors train the head for ten epochs
+            and the body for one.
+        personal, head_steps, weighting: see FedPer.
+
+    Reduces to: nothing else; FedPer trains both parts in every step.
+
+    Differences from the paper: local work is a number of steps shared out between the two phases, so that every method
+    takes the same number; momentum, where it is set, begins anew with each visit and stands still for the part that
+    rests.
+    """
+
+    facts: ClassVar[Facts] = Facts(
+        "Collins et al., ICML", 2021, "b", "h_i", "U - 4P_own", "U - 4P_own", "h trained on its samples"
+    )
+    parameter_model: ClassVar[type[MethodParameters]] = FedRepParameters
+    parameters: FedRepParameters
+    is_head: Tensor
+
+    def init_server(self, setting: Setting) -> SharedPart:
+        """As FedPer; remembers which entries are the head's."""
+        server = super().init_server(setting)
+        zeros, ones = torch.zeros_like(server.params, dtype=torch.bool), torch.ones_like(server.start, dtype=torch.bool)
+        self.is_head = self.scope.join(ones, zeros)
+        return server
+
+    def start(self, download: SharedPart, client: Model, local: Local) -> Phases:  # type: ignore[override]
+        """As FedPer, at step 0."""
+        model = super().start(download, client, local)
+        return Phases(model, torch.zeros_like(model.params[..., :1]))
+
+    def step(
+        self, carry: Phases, download: SharedPart, client: Model, batches: tuple[Batch, ...], local: Local
+    ) -> Phases:
+        """Only the part whose turn it is moves."""
+        steps = torch.as_tensor(local.steps, dtype=carry.taken.dtype, device=carry.taken.device)
+        first = torch.minimum((self.parameters.head_share * steps).ceil(), (steps - 1).clamp_min(1))
+        moving = self.is_head == (carry.taken < first)
+        gradient = torch.where(moving, local.grad(carry.model.params, batches[0]), 0.0)
+        new = local.sgd(carry.model, gradient)
+        return Phases(tree_map(lambda a, b: torch.where(moving, a, b), new, carry.model), carry.taken + 1)
+
+    def finish(  # type: ignore[override]
+        self, carry: Phases, download: SharedPart, client: Model, steps: int | Tensor
+    ) -> tuple[SharedPart, Model]:
+        """As FedPer."""
+        return super().finish(carry.model, download, client, steps)

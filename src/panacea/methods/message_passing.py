@@ -1,0 +1,171 @@
+"""What FedAMP and HeurFedAMP share: a server that gives each client a mixture of similar clients' models."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from panacea.core.local import Iterate, Local
+from panacea.core.method import Adaptation, Method, MethodParameters, Model, NewcomerData
+from panacea.core.parameters import Parameters
+from panacea.core.records import record, unsent
+from panacea.core.store import ClientStore
+from panacea.core.types import Batch, ClientIds, Cohort, Newcomers, Setting
+from panacea.errors import RequestError
+
+__all__ = ["ClientModels", "MessagePassing", "MessagePassingParameters"]
+
+
+class MessagePassingParameters(MethodParameters):
+    """What FedAMP and HeurFedAMP share."""
+
+    start: Literal["centre", "own"] = Field(
+        "centre", description="local training begins at u_i, or at the client's w_i"
+    )
+    prox: Literal["gradient", "closed_form"] = Field(
+        "gradient", description="pull towards u_i: in the gradient, or in closed form after each step (always stable)"
+    )
+
+
+@record
+class ClientModels:
+    """Server state: the last model of each training client ``[clients, P]``, and whether it was ever heard."""
+
+    models: Parameters
+    heard: Tensor
+
+
+@record
+class Centre:
+    """Download: the cloud model u_i, and the pull towards it ``[rows, 1]``, which follows from the keys."""
+
+    params: Parameters
+    rho: Tensor = unsent()
+
+
+class MessagePassing(Method):
+    """Base of both; a variant says how similarity becomes weights."""
+
+    parameters: MessagePassingParameters
+    setting: Setting
+
+    # --- what a variant decides -------------------------------------------------------------------------------
+
+    def weights(self, own: Tensor, others: Tensor, known: Tensor, same: Tensor, round: int) -> Tensor:
+        """``[rows, clients]``: xi, rows summing to one; the row's own client has the weight on itself.
+
+        Args:
+            own: ``[rows, P]`` models that ask.
+            others: ``[clients, P]`` models that answer.
+            known: ``[clients]`` which of them were ever heard.
+            same: ``[rows, clients]`` true where both are the same client.
+            round: the round's number, for schedules.
+        """
+        raise NotImplementedError
+
+    def pull(self, round: int) -> float:
+        """``rho = lambda / alpha_k``."""
+        raise NotImplementedError
+
+    # --- server -----------------------------------------------------------------------------------------------
+
+    def init_server(self, setting: Setting) -> ClientModels:
+        """All clients at the same initial model: different ones would be too far apart to ever collaborate."""
+        self.setting = setting
+        rho = self.pull(setting.rounds)  # alpha_k never grows, so this is the largest
+        if self.parameters.prox == "gradient" and setting.lr * rho >= 2:
+            raise RequestError(
+                f"method={self.name}: lr={setting.lr} times rho=lambda/alpha={rho:.3g} must be below 2, or the "
+                "pull towards u_i diverges; use a smaller lr, or method.prox=closed_form"
+            )
+        n = len(setting.train_ids)
+        return ClientModels(setting.initial.repeat(n, 1), setting.initial.new_zeros(n, 1))
+
+    def _rows(self, ids: ClientIds) -> Tensor:
+        return torch.from_numpy(np.searchsorted(self.setting.train_ids, ids)).to(self.setting.initial.device)
+
+    def mixture(self, server: ClientModels, cohort: Cohort) -> Tensor:
+        """``[rows, train clients]``: xi of these clients."""
+        rows = self._rows(cohort.ids)
+        same = torch.arange(len(server.models), device=rows.device) == rows.unsqueeze(1)
+        known = server.heard.squeeze(-1) > 0
+        return self.weights(server.models[rows], server.models, known, same, max(cohort.round, 1))
+
+    def download(self, server: ClientModels, cohort: Cohort) -> Centre:
+        """``u_i = sum_j xi_ij w_j``."""
+        centres = self.mixture(server, cohort) @ server.models
+        return Centre(centres, torch.full_like(centres[:, :1], self.pull(max(cohort.round, 1))))
+
+    def aggregate(self, server: ClientModels, uploads: Model, cohort: Cohort) -> ClientModels:
+        """The cohort's models are replaced; one that a defence does not trust moves by its trust only."""
+        rows = self._rows(cohort.ids)
+        models, heard = server.models.clone(), server.heard.clone()
+        models[rows] = torch.lerp(models[rows], uploads.params, cohort.trust)
+        heard[rows] = 1.0
+        return ClientModels(models, heard)
+
+    # --- client -----------------------------------------------------------------------------------------------
+
+    def init_client(self, download: Centre) -> Model:
+        """w_i of a client never visited: what it is given."""
+        return Model(download.params)
+
+    def start(self, download: Centre, client: Model, local: Local) -> Iterate:
+        """At the centre of the pull, or where the client stopped."""
+        return local.sgd.start(download.params if self.parameters.start == "centre" else client.params)
+
+    def step(
+        self, carry: Iterate, download: Centre, client: Model, batches: tuple[Batch, ...], local: Local
+    ) -> Iterate:
+        """SGD on ``f_i(w) + rho/2 ||w - u_i||^2``."""
+        gradient = local.grad(carry.params, batches[0])
+        if self.parameters.prox == "gradient":
+            return local.sgd(carry, gradient + download.rho * (carry.params - download.params))
+        new, reach = local.sgd(carry, gradient), local.sgd.lr * download.rho
+        return Iterate((new.params + reach * download.params) / (1 + reach), new.velocity)
+
+    def finish(self, carry: Iterate, download: Centre, client: Model, steps: int | Tensor) -> tuple[Model, Model]:
+        """w_i is sent and kept."""
+        return Model(carry.params), Model(carry.params)
+
+    # --- evaluation -------------------------------------------------------------------------------------------
+
+    def personal(self, server: ClientModels, clients: ClientStore, cohort: Cohort) -> Parameters:
+        """w_i; u_i of a client never visited."""
+        own: Model = clients.take(cohort.ids, fresh=self.init_client(self.download(server, cohort)))
+        return own.params
+
+    def admit(self, server: ClientModels, clients: ClientStore, newcomers: Newcomers) -> Parameters:
+        """The mean of the clients' models."""
+        heard = server.heard if bool(server.heard.any()) else torch.ones_like(server.heard)
+        mean = (heard * server.models).sum(dim=0) / heard.sum()
+        return mean.expand(len(newcomers.ids), -1)
+
+    @property
+    def newcomer_uses(self) -> NewcomerData:
+        """Its samples: similarity is between trained models."""
+        return "train split"
+
+    def adapt_newcomer(self, server: ClientModels, newcomers: Newcomers) -> Adaptation:
+        """Local steps from the mean make a model to compare; its mixture is the centre of a visit like any other."""
+
+        def visit(params: Parameters) -> Adaptation:
+            others = torch.cat([server.models, params])
+            known = torch.cat(
+                [server.heard.squeeze(-1) > 0, torch.zeros(len(params), dtype=torch.bool).to(params.device)]
+            )
+            place = torch.arange(len(params), device=params.device).unsqueeze(1) + len(server.models)
+            same = torch.arange(len(others), device=params.device) == place
+            centres = self.weights(params, others, known, same, self.setting.rounds) @ others
+            rho = torch.full_like(centres[:, :1], self.pull(self.setting.rounds))
+            return Adaptation(self, download=Centre(centres, rho), kept=Model(params))
+
+        return Adaptation(Method(), then=visit)
+
+    def collaboration(self, server: ClientModels, cohort: Cohort) -> Tensor:
+        """``xi`` among these clients."""
+        return self.mixture(server, cohort)[:, self._rows(cohort.ids)]
