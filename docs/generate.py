@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
+from panacea.cli.show import FACTS, UNIT
 from panacea.data.registry import dataset_names, find_dataset
 from panacea.experiment.config import key_help
 from panacea.graphs.keys import GRAPHS, GraphKeys
@@ -39,7 +40,9 @@ def methods_page() -> str:
     """Every method: its docstring and its parameters."""
     names = method_names()
     first = [[f"[`{n}`](#{n})", (inspect.getdoc(find_method(n)) or "").partition("\n")[0]] for n in names]
-    parts = ["# Methods\n", table(["name", "what it is"], first)]
+    parts = ["# Methods\n", table(["name", "what it is"], first), f"Where what is kept, and what travels ({UNIT}):\n"]
+    facts = [[f"`{n}`", *(str(getattr(find_method(n).facts, key)) for key in FACTS)] for n in names]
+    parts.append(table(["name", *FACTS.values()], facts))
     for name in names:
         cls = find_method(name)
         parts.append(f"## {name}\n\n```text\n{inspect.getdoc(cls)}\n```\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import json
 from pathlib import Path
@@ -19,7 +20,23 @@ from panacea.experiment.config import build_config, key_help
 if TYPE_CHECKING:
     from panacea.core.method import Method
 
-__all__ = ["console", "field_rows", "print_fields", "print_keys", "show_config", "show_datasets", "show_methods"]
+__all__ = [
+    "FACTS",
+    "UNIT",
+    "console",
+    "field_rows",
+    "print_fields",
+    "print_keys",
+    "show_config",
+    "show_datasets",
+    "show_methods",
+]
+
+FACTS = {
+    "paper": "paper", "year": "year", "server": "server keeps", "client": "client keeps", "down": "bytes down",
+    "up": "bytes up", "newcomer": "a newcomer is given",
+}  # fmt: skip
+UNIT = "bytes per client and round: U = 4 (P parameters + B shared BatchNorm statistics), P_own stays with the client"
 
 
 def console() -> Console:
@@ -79,15 +96,41 @@ def show_methods(name: str | None, *, as_json: bool) -> None:
     from panacea.methods import find_method, method_names  # noqa: PLC0415
 
     if name is None:
-        _print_names("methods", {method: _summary_line(find_method(method)) for method in method_names()}, as_json)
+        _print_methods({method: find_method(method) for method in method_names()}, as_json)
         return
     cls = find_method(name)
     if as_json:
-        print(json.dumps({"name": name, "doc": inspect.getdoc(cls), "parameters": field_rows(cls.parameter_model)}))  # noqa: T201
+        content = {"name": name, "facts": _facts(cls), "doc": inspect.getdoc(cls)}
+        print(json.dumps({**content, "parameters": field_rows(cls.parameter_model)}))  # noqa: T201
         return
     print(f"{name}\n\n{inspect.getdoc(cls)}\n")  # noqa: T201
+    facts = _facts(cls)
+    if facts:
+        print("\n".join(f"{FACTS[key]}: {facts[key]}" for key in FACTS) + f"\n({UNIT})\n")  # noqa: T201
     if cls.parameter_model.model_fields:
         print_fields("parameters", "method", cls.parameter_model)
+
+
+def _facts(cls: type[Method]) -> dict[str, Any]:
+    return {} if cls.facts is None else dataclasses.asdict(cls.facts)
+
+
+def _print_methods(methods: dict[str, type[Method]], as_json: bool) -> None:
+    """Every method with its facts; one of somebody else's may have none."""
+    if as_json:
+        lines = {name: {"summary": _summary_line(cls), **_facts(cls)} for name, cls in methods.items()}
+        print(json.dumps(lines))  # noqa: T201
+        return
+    table = Table(
+        box=None, padding=(0, 1), caption=f"{UNIT}\npanacea methods NAME explains one", caption_justify="left"
+    )
+    table.add_column("name", no_wrap=True)
+    for header in FACTS.values():
+        table.add_column(header, overflow="fold")
+    for name, cls in methods.items():
+        facts = _facts(cls)
+        table.add_row(name, *(str(facts.get(key, "")) for key in FACTS))
+    console().print(table)
 
 
 def _print_names(command: str, lines: dict[str, str], as_json: bool) -> None:
