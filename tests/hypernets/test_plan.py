@@ -28,8 +28,10 @@ def viewed(execution: Any, cohort: list[int], rows: torch.Tensor, layers: int = 
     plan = planner(execution, layers).round(ids, links=False, balanced=True, view=True, extra=NO_IDS)
     assert plan.view is not None
     touched = torch.arange(5) if plan.rows is None else plan.rows
-    seen = plan.view.of(rows[touched], rows.mean(dim=0))
-    return torch.full_like(rows, torch.nan).index_copy(0, touched, seen)
+    seen, copies = plan.view.of(rows[touched], rows.mean(dim=0)).split([len(touched), plan.view.start.n_out])
+    assert torch.equal(seen, rows[touched])
+    seen = torch.full_like(rows, torch.nan).index_copy(0, touched, seen)
+    return seen.index_copy(0, torch.tensor(cohort), copies[: len(cohort)])
 
 
 @pytest.mark.parametrize("execution", ["dense", "sparse", "neighbourhood"])

@@ -115,20 +115,15 @@ class LearningServer(GeneratingMethod):
     ) -> tuple[Tensor, Tensor]:
         """The loss of the server's steps, and [L_d, view] for the log."""
         parts = self.layout.unflatten(psi)
-        if plan.view is None:
-            z = self.network.encode(parts, h, plan)
-            models: Sequence[Tensor] = [self.network.models(parts, z[plan.clients])]
-        else:  # [nodes, 2, d]: one pass for both
-            seen = plan.view.of(h, h.mean(dim=0) if middle is None else middle)
-            both = self.network.encode(parts, torch.stack([h, seen], dim=1), plan)
-            models = self.network.models(parts, both[plan.clients].transpose(0, 1).flatten(0, 1)).chunk(2)
-            z = both[:, 0]
+        given = h if plan.view is None else plan.view.of(h, middle)
+        z = self.network.encode(parts, given, plan)
+        models = self.network.models(parts, z.index_select(0, plan.clients)).split(len(targets))
         fits = [(weights * squared_norm(targets - made)).sum() / 2 for made in models]
         losses = fits if delta is None else [-(weights * delta * made).sum() for made in models]
         loss, links = losses[0], torch.zeros_like(fits[0])
         if plan.every is not None and plan.yes is not None:
-            logits = link_logits(parts, z if plan.pairs is None else z[plan.pairs])
-            links = link_loss(logits, plan.every, plan.yes)
+            nodes = z[: len(plan.every)] if plan.pairs is None else z.index_select(0, plan.pairs)
+            links = link_loss(link_logits(parts, nodes), plan.every, plan.yes)
             loss = loss + self.lambda_d * links
         if plan.view is None:
             return loss, torch.stack([links, torch.zeros_like(links)])
