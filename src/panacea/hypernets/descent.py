@@ -18,11 +18,13 @@ from typing import Literal, TypeAlias
 import torch
 from torch import Tensor
 
+from panacea.core.parameters import Layout
+
 __all__ = ["Objective", "Optimiser", "OptimiserKind", "descend"]
 
 OptimiserKind: TypeAlias = Literal["sgd", "momentum", "adam"]
 Objective: TypeAlias = Callable[[Sequence[Tensor]], tuple[Tensor, Tensor]]
-"""Variables in, (loss to descend, terms to log) out."""
+"""Variables in (cut by their layouts, where they have one), (loss to descend, terms to log) out."""
 
 _BETAS = (0.9, 0.999)
 
@@ -56,7 +58,7 @@ class Optimiser:
         """One step, in place on the copies `descend` works with; temporaries of that size would cost more than it."""
         factor = gradients[0].new_ones(())
         if self.clip:
-            norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(g) for g in gradients]))
+            norm = torch.stack([torch.dot(g.flatten(), g.flatten()) for g in gradients]).sum().sqrt()
             factor = (self.clip / norm.clamp_min(1e-30)).clamp_max(1.0)
         if self.kind == "momentum":
             for variable, velocity, gradient in zip(variables, moments, gradients, strict=True):
@@ -90,19 +92,40 @@ def descend(
     optimiser: Optimiser,
     lr: float,
     steps: int,
+    layouts: Sequence[Layout | None] | None = None,
 ) -> tuple[list[Tensor], list[Tensor], Tensor]:
     """Some steps down a loss; nothing given is written to.
+
+    Args:
+        objective: the loss.
+        variables: where to start.
+        moments: the optimiser's memory.
+        optimiser: the rule.
+        lr: the rate.
+        steps: how many.
+        layouts: of each variable, of flat vectors that the objective is given in parts. They are cut once and the
+            gradient is taken at the parts; autograd is spared the cut in every step.
 
     Returns:
         New variables, new moments, and the terms to log, as they were at the last step.
     """
-    variables = [v.detach().clone().requires_grad_() for v in variables]
+    variables = [v.detach().clone() for v in variables]
     moments = [m.clone() for m in moments]
+    known = layouts if layouts is not None else [None] * len(variables)
+    gradients = [torch.zeros_like(v) for v in variables]
+    leaves = []
+    for variable, gradient, layout in zip(variables, gradients, known, strict=True):
+        pairs = [[t] if layout is None else layout.parts(t) for t in (variable, gradient)]
+        for value, slot in zip(*pairs, strict=True):
+            leaves.append(value.detach().requires_grad_())  # a part of its variable, which moves with it
+            leaves[-1].grad = slot  # a part of the variable's gradient, which autograd adds to
     terms = torch.zeros(0)
     for _ in range(steps):
         with torch.enable_grad():
-            loss, terms = objective(variables)
-            gradients = torch.autograd.grad(loss, variables, materialize_grads=True)
+            loss, terms = objective(leaves)
+            loss.backward()
         with torch.no_grad():
-            optimiser.step(variables, moments, list(gradients), lr)
-    return [v.detach() for v in variables], moments, terms.detach()
+            optimiser.step(variables, moments, gradients, lr)
+            for gradient in gradients:
+                gradient.zero_()
+    return variables, moments, terms.detach()

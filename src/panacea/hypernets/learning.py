@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -14,7 +15,7 @@ from panacea.core.records import Tree
 from panacea.core.types import Cohort
 from panacea.hypernets.descent import descend
 from panacea.hypernets.generating import GeneratingMethod, HypernetworkState, ScopedParameters
-from panacea.hypernets.links import link_logits, link_loss
+from panacea.hypernets.links import link_logits, link_loss, link_slope
 from panacea.hypernets.plan import Plan
 
 __all__ = ["LearningParameters", "LearningServer", "embedding_spread", "server_terms"]
@@ -69,11 +70,12 @@ class LearningServer(GeneratingMethod):
         delta = None
         if self.parameters.update == "frozen_delta":
             delta = targets - self.generated(server, cohort.ids)
+        fit = Fit.of(targets, weights, delta, None if plan.view is None else self.view_weight)
         middle = server.table.mean(dim=0) if plan.view is not None and plan.rows is not None else None
 
-        def objective(variables: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-            h = variables[0] if self.trains_table else table
-            return self._loss(plan, h, variables[-1], targets, weights, delta, middle)
+        def objective(leaves: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+            h, parts = (leaves[0], leaves[1:]) if self.trains_table else (table, leaves)
+            return self._loss(plan, h, dict(zip(self.layout.names, parts, strict=True)), fit, middle)
 
         moved, memory, last = descend(
             objective,
@@ -82,6 +84,7 @@ class LearningServer(GeneratingMethod):
             self.optimiser,
             self.setting.server_lr * float(server.rate),
             self.setting.server_steps,
+            [None, self.layout] if self.trains_table else [self.layout],
         )
         new = HypernetworkState(
             table=self._returned(plan, moved[0], server.table) if self.trains_table else server.table,
@@ -104,30 +107,64 @@ class LearningServer(GeneratingMethod):
         return new if plan.rows is None or old.dim() != 2 else old.index_copy(0, plan.rows, new)
 
     def _loss(
-        self,
-        plan: Plan,
-        h: Tensor,
-        psi: Tensor,
-        targets: Tensor,
-        weights: Tensor,
-        delta: Tensor | None,
-        middle: Tensor | None,
+        self, plan: Plan, h: Tensor, parts: Mapping[str, Tensor], fit: Fit, middle: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """The loss of the server's steps, and [L_d, view] for the log."""
-        parts = self.layout.unflatten(psi)
-        given = h if plan.view is None else plan.view.of(h, middle)
-        z = self.network.encode(parts, given, plan)
-        models = self.network.models(parts, z.index_select(0, plan.clients)).split(len(targets))
-        fits = [(weights * squared_norm(targets - made)).sum() / 2 for made in models]
-        losses = fits if delta is None else [-(weights * delta * made).sum() for made in models]
-        loss, links = losses[0], torch.zeros_like(fits[0])
+        """What has the gradient of the loss of the server's steps, and [L_d, view] for the log.
+
+        The loss is a square in the models and a cross entropy in the logits: its slope in these is written down, and
+        autograd carries it on from there.
+        """
+        z = self.network.encode(parts, h if plan.view is None else plan.view.of(h, middle), plan)
+        models = self.network.models(parts, z.index_select(0, plan.clients))
+        slope, links, view = fit.slope(models.detach()), fit.shares.new_zeros(()), fit.view(models.detach())
+        loss = _along(models, slope)
         if plan.every is not None and plan.yes is not None:
-            nodes = z[: len(plan.every)] if plan.pairs is None else z.index_select(0, plan.pairs)
-            links = link_loss(link_logits(parts, nodes), plan.every, plan.yes)
-            loss = loss + self.lambda_d * links
-        if plan.view is None:
-            return loss, torch.stack([links, torch.zeros_like(links)])
-        return loss + self.view_weight * losses[1], torch.stack([links, fits[1]])
+            nodes = z if plan.pairs is None else z.index_select(0, plan.pairs)
+            logits = link_logits(parts, nodes if len(nodes) == len(plan.every) else nodes[: len(plan.every)])
+            links = link_loss(logits.detach(), plan.every, plan.yes)
+            loss = loss + _along(logits, self.lambda_d * link_slope(logits.detach(), plan.every, plan.yes))
+        return loss, torch.stack([links, view])
+
+
+def _along(values: Tensor, slope: Tensor) -> Tensor:
+    """Linear in the values, with this slope."""
+    return torch.dot(values.flatten(), slope.flatten())
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The terms of the loss that are about models: of the cohort, and of the cohort as the newcomers' view has it.
+
+    Attributes:
+        targets: ``[views * cohort, P_g]`` what came back, once or twice.
+        shares: ``[views * cohort, 1]`` weights of the clients in the loss.
+        delta: ``[views * cohort, P_g]`` what the clients changed, with `update=frozen_delta`, or None.
+        importance: weight of the view, None if there is none.
+    """
+
+    targets: Tensor
+    shares: Tensor
+    delta: Tensor | None
+    importance: float | None
+
+    @classmethod
+    def of(cls, targets: Tensor, weights: Tensor, delta: Tensor | None, importance: float | None) -> Fit:
+        """Of targets and differences ``[cohort, P_g]`` and weights ``[cohort, 1]``."""
+        if importance is None:
+            return cls(targets, weights, delta, None)
+        twice = None if delta is None else delta.repeat(2, 1)
+        return cls(targets.repeat(2, 1), torch.cat([weights, importance * weights]), twice, importance)
+
+    def slope(self, models: Tensor) -> Tensor:
+        """The gradient of the loss in the models ``[views * cohort, P_g]``."""
+        return self.shares * (models - self.targets if self.delta is None else -self.delta)
+
+    def view(self, models: Tensor) -> Tensor:
+        """Half the mean squared distance of the models in the view; 0 without one."""
+        if self.importance is None:
+            return self.shares.new_zeros(())
+        cohort = len(models) // 2
+        return (self.shares[:cohort] * squared_norm(self.targets[cohort:] - models[cohort:])).sum() / 2
 
 
 def embedding_spread(z: Tensor) -> dict[str, float]:
