@@ -20,10 +20,12 @@ from torch import Tensor
 
 from panacea.core.parameters import Layout
 
-__all__ = ["Objective", "Optimiser", "OptimiserKind", "descend"]
+__all__ = ["Loss", "Objective", "Optimiser", "OptimiserKind", "descend"]
 
 OptimiserKind: TypeAlias = Literal["sgd", "momentum", "adam"]
-Objective: TypeAlias = Callable[[Sequence[Tensor]], tuple[Tensor, Tensor]]
+Loss: TypeAlias = Tensor | Sequence[tuple[Tensor, Tensor]]
+"""A loss; or where it is simple to differentiate at the end, values it is made of, each with the loss's slope there."""
+Objective: TypeAlias = Callable[[Sequence[Tensor]], tuple[Loss, Tensor]]
 """Variables in (cut by their layouts, where they have one), (loss to descend, terms to log) out."""
 
 _BETAS = (0.9, 0.999)
@@ -123,7 +125,8 @@ def descend(
     for _ in range(steps):
         with torch.enable_grad():
             loss, terms = objective(leaves)
-            loss.backward()
+            values, slopes = ([loss], None) if isinstance(loss, Tensor) else zip(*loss, strict=True)
+            torch.autograd.backward(values, slopes)
         with torch.no_grad():
             optimiser.step(variables, moments, gradients, lr)
             for gradient in gradients:

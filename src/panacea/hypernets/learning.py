@@ -13,7 +13,7 @@ from torch import Tensor
 from panacea.core.parameters import squared_norm
 from panacea.core.records import Tree
 from panacea.core.types import Cohort
-from panacea.hypernets.descent import descend
+from panacea.hypernets.descent import Loss, descend
 from panacea.hypernets.generating import GeneratingMethod, HypernetworkState, ScopedParameters
 from panacea.hypernets.links import link_logits, link_loss, link_slope
 from panacea.hypernets.plan import Plan
@@ -73,7 +73,7 @@ class LearningServer(GeneratingMethod):
         fit = Fit.of(targets, weights, delta, None if plan.view is None else self.view_weight)
         middle = server.table.mean(dim=0) if plan.view is not None and plan.rows is not None else None
 
-        def objective(leaves: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        def objective(leaves: Sequence[Tensor]) -> tuple[Loss, Tensor]:
             h, parts = (leaves[0], leaves[1:]) if self.trains_table else (table, leaves)
             return self._loss(plan, h, dict(zip(self.layout.names, parts, strict=True)), fit, middle)
 
@@ -108,27 +108,17 @@ class LearningServer(GeneratingMethod):
 
     def _loss(
         self, plan: Plan, h: Tensor, parts: Mapping[str, Tensor], fit: Fit, middle: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        """What has the gradient of the loss of the server's steps, and [L_d, view] for the log.
-
-        The loss is a square in the models and a cross entropy in the logits: its slope in these is written down, and
-        autograd carries it on from there.
-        """
+    ) -> tuple[Loss, Tensor]:
+        """The slopes of the server's loss in models and logits, and [L_d, view] for the log."""
         z = self.network.encode(parts, h if plan.view is None else plan.view.of(h, middle), plan)
         models = self.network.models(parts, z.index_select(0, plan.clients))
-        slope, links, view = fit.slope(models.detach()), fit.shares.new_zeros(()), fit.view(models.detach())
-        loss = _along(models, slope)
+        loss, links, view = [(models, fit.slope(models.detach()))], fit.shares.new_zeros(()), fit.view(models.detach())
         if plan.every is not None and plan.yes is not None:
             nodes = z if plan.pairs is None else z.index_select(0, plan.pairs)
             logits = link_logits(parts, nodes if len(nodes) == len(plan.every) else nodes[: len(plan.every)])
             links = link_loss(logits.detach(), plan.every, plan.yes)
-            loss = loss + _along(logits, self.lambda_d * link_slope(logits.detach(), plan.every, plan.yes))
+            loss.append((logits, self.lambda_d * link_slope(logits.detach(), plan.every, plan.yes)))
         return loss, torch.stack([links, view])
-
-
-def _along(values: Tensor, slope: Tensor) -> Tensor:
-    """Linear in the values, with this slope."""
-    return torch.dot(values.flatten(), slope.flatten())
 
 
 @dataclass(frozen=True)
