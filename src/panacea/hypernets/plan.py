@@ -146,22 +146,22 @@ class Planner:
     def _with_view(self, plan: Plan, cohort: Ids) -> Plan:
         first, last = plan.blocks[0], plan.blocks[-1]
         nodes, distances = copied_nodes(first, plan.clients.cpu().numpy(), len(plan.blocks))
-        copies, others = np.arange(len(nodes)), len(nodes) - len(cohort)
-        speakers, (block,) = self.neighbours.around(cohort, 1)
+        copies = np.arange(len(nodes))
+        targets, speakers, shares = self.neighbours.into(cohort)
         if plan.rows is not None:
             speakers = _find(plan.rows.cpu().numpy(), speakers)
-        arcs = (
-            np.concatenate([block.targets.cpu().numpy(), copies[len(cohort) :]]),
-            np.concatenate([speakers[block.sources.cpu().numpy()], nodes[len(cohort) :]]),
-        )
-        shares = np.concatenate([block.coefficients.cpu().numpy(), np.ones(others)])
-        start = Block.of((len(nodes), first.n_in), arcs, shares, self.like, first.transposed is None)
-        lonely = np.pad(np.diff(self.neighbours.starts)[cohort] == 0, (0, others))
+        others = slice(len(cohort), None)
+        arcs = np.concatenate([targets, copies[others]]), np.concatenate([speakers, nodes[others]])
+        shares = np.concatenate([shares, np.ones(len(nodes[others]))])
+        lonely = np.pad(np.diff(self.neighbours.starts)[cohort] == 0, (0, len(nodes[others])))
         return replace(
             plan,
             blocks=with_copies(plan.blocks, nodes, distances, self.like),
             clients=torch.cat([plan.clients, last.n_out + self._tensor(copies[: len(cohort)])]),
-            view=View(start, self._tensor(lonely).unsqueeze(-1) if lonely.any() else None),
+            view=View(
+                Block.of((len(nodes), first.n_in), arcs, shares, self.like, first.transposed is None),
+                self._tensor(lonely).unsqueeze(-1) if lonely.any() else None,
+            ),
         )
 
     def _tensor(self, values: npt.NDArray[Any]) -> Tensor:

@@ -151,6 +151,13 @@ class Propagation:
             self._whole = self._block(self.n, self.n, self.sources, self.targets, self.coefficients)
         return self._whole
 
+    def into(self, nodes: Ids) -> tuple[Ids, Ids, npt.NDArray[np.float64]]:
+        """The arcs these nodes hear: who listens (by place among them), who speaks, and the coefficients."""
+        counts = self.starts[nodes + 1] - self.starts[nodes]
+        ends = np.cumsum(counts)
+        arcs = np.arange(ends[-1] if len(ends) else 0) + np.repeat(self.starts[nodes] - (ends - counts), counts)
+        return np.repeat(np.arange(len(nodes)), counts), self.sources[arcs], self.coefficients[arcs]
+
     def around(self, nodes: Ids, layers: int) -> tuple[Ids, list[Block]]:
         """The blocks that carry everything these (distinct) nodes hear within some layers.
 
@@ -161,15 +168,11 @@ class Propagation:
         place = self._place
         for _ in range(layers):
             place[reached] = np.arange(len(reached))
-            counts = self.starts[reached + 1] - self.starts[reached]
-            ends = np.cumsum(counts)
-            arcs = np.arange(ends[-1] if len(ends) else 0) + np.repeat(self.starts[reached] - (ends - counts), counts)
-            speakers = self.sources[arcs]
+            targets, speakers, coefficients = self.into(reached)
             fresh = np.unique(speakers[place[speakers] < 0])
             place[fresh] = len(reached) + np.arange(len(fresh))
-            targets = np.repeat(np.arange(len(reached)), counts)
             inputs = np.concatenate([reached, fresh])
-            blocks.append(self._block(len(inputs), len(reached), place[speakers], targets, self.coefficients[arcs]))
+            blocks.append(self._block(len(inputs), len(reached), place[speakers], targets, coefficients))
             place[inputs] = -1
             reached = inputs
         return reached, blocks[::-1]
