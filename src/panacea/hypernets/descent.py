@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
@@ -25,8 +25,9 @@ __all__ = ["Loss", "Objective", "Optimiser", "OptimiserKind", "descend"]
 OptimiserKind: TypeAlias = Literal["sgd", "momentum", "adam"]
 Loss: TypeAlias = Tensor | Sequence[tuple[Tensor, Tensor]]
 """A loss; or where it is simple to differentiate at the end, values it is made of, each with the loss's slope there."""
-Objective: TypeAlias = Callable[[Sequence[Tensor]], tuple[Loss, Tensor]]
-"""Variables in (cut by their layouts, where they have one), (loss to descend, terms to log) out."""
+Kept = TypeVar("Kept")
+Objective: TypeAlias = Callable[[Sequence[Tensor]], tuple[Loss, Kept]]
+"""Variables in (cut by their layouts, where they have one), (loss to descend, what to keep of the last step) out."""
 
 _BETAS = (0.9, 0.999)
 
@@ -58,10 +59,11 @@ class Optimiser:
 
     def step(self, variables: Sequence[Tensor], moments: Sequence[Tensor], gradients: list[Tensor], lr: float) -> None:
         """One step, in place on the copies `descend` works with; temporaries of that size would cost more than it."""
-        factor = gradients[0].new_ones(())
         if self.clip:
             norm = torch.stack([torch.dot(g.flatten(), g.flatten()) for g in gradients]).sum().sqrt()
-            factor = (self.clip / norm.clamp_min(1e-30)).clamp_max(1.0)
+            factor = (self.clip / norm).clamp_max(1.0)
+        else:
+            factor = gradients[0].new_ones(())
         if self.kind == "momentum":
             for variable, velocity, gradient in zip(variables, moments, gradients, strict=True):
                 velocity.mul_(self.momentum).addcmul_(gradient, factor)
@@ -88,14 +90,14 @@ class Optimiser:
 
 
 def descend(
-    objective: Objective,
+    objective: Objective[Kept],
     variables: Sequence[Tensor],
     moments: Sequence[Tensor],
     optimiser: Optimiser,
     lr: float,
     steps: int,
     layouts: Sequence[Layout | None] | None = None,
-) -> tuple[list[Tensor], list[Tensor], Tensor]:
+) -> tuple[list[Tensor], list[Tensor], Kept | None]:
     """Some steps down a loss; nothing given is written to.
 
     Args:
@@ -109,7 +111,7 @@ def descend(
             gradient is taken at the parts; autograd is spared the cut in every step.
 
     Returns:
-        New variables, new moments, and the terms to log, as they were at the last step.
+        New variables, new moments, and what the objective gave to keep at the last step.
     """
     variables = [v.detach().clone() for v in variables]
     moments = [m.clone() for m in moments]
@@ -121,14 +123,14 @@ def descend(
         for value, slot in zip(*pairs, strict=True):
             leaves.append(value.detach().requires_grad_())  # a part of its variable, which moves with it
             leaves[-1].grad = slot  # a part of the variable's gradient, which autograd adds to
-    terms = torch.zeros(0)
+    kept = None
     for _ in range(steps):
         with torch.enable_grad():
-            loss, terms = objective(leaves)
+            loss, kept = objective(leaves)
             values, slopes = ([loss], None) if isinstance(loss, Tensor) else zip(*loss, strict=True)
             torch.autograd.backward(values, slopes)
         with torch.no_grad():
             optimiser.step(variables, moments, gradients, lr)
             for gradient in gradients:
                 gradient.zero_()
-    return variables, moments, terms.detach()
+    return variables, moments, kept

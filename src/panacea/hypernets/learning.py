@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import torch
 from pydantic import Field
@@ -19,6 +19,10 @@ from panacea.hypernets.links import link_logits, link_loss, link_slope
 from panacea.hypernets.plan import Plan
 
 __all__ = ["LearningParameters", "LearningServer", "embedding_spread", "server_terms"]
+
+
+Outputs: TypeAlias = Sequence[Tensor]
+"""What the server's loss is a function of: models ``[views * cohort, P_g]`` and, with L_d, logits ``[k, k]``."""
 
 
 class LearningParameters(ScopedParameters):
@@ -73,11 +77,11 @@ class LearningServer(GeneratingMethod):
         fit = Fit.of(targets, weights, delta, None if plan.view is None else self.view_weight)
         middle = server.table.mean(dim=0) if plan.view is not None and plan.rows is not None else None
 
-        def objective(leaves: Sequence[Tensor]) -> tuple[Loss, Tensor]:
+        def objective(leaves: Sequence[Tensor]) -> tuple[Loss, Outputs]:
             h, parts = (leaves[0], leaves[1:]) if self.trains_table else (table, leaves)
-            return self._loss(plan, h, dict(zip(self.layout.names, parts, strict=True)), fit, middle)
+            return self._slopes(plan, h, dict(zip(self.layout.names, parts, strict=True)), fit, middle)
 
-        moved, memory, last = descend(
+        moved, memory, outputs = descend(
             objective,
             self.variables(table, server.weights),
             [self._touched(plan, memory) for memory in server.moments],
@@ -86,13 +90,14 @@ class LearningServer(GeneratingMethod):
             self.setting.server_steps,
             [None, self.layout] if self.trains_table else [self.layout],
         )
+        assert outputs is not None
         new = HypernetworkState(
             table=self._returned(plan, moved[0], server.table) if self.trains_table else server.table,
             weights=moved[-1],
             moments=tuple(self._returned(plan, *pair) for pair in zip(memory, server.moments, strict=True)),
             rest=self.averaged_rest(server, uploads, cohort),
             rate=server.rate,
-            terms=torch.cat([server.terms[:2], last]),
+            terms=torch.cat([server.terms[:2], self._terms(plan, fit, outputs)]),
             undone=server.undone,
         )
         return self.guarded(server, new, cohort, targets, weights)
@@ -106,19 +111,28 @@ class LearningServer(GeneratingMethod):
     def _returned(plan: Plan, new: Tensor, old: Tensor) -> Tensor:
         return new if plan.rows is None or old.dim() != 2 else old.index_copy(0, plan.rows, new)
 
-    def _loss(
+    def _slopes(
         self, plan: Plan, h: Tensor, parts: Mapping[str, Tensor], fit: Fit, middle: Tensor | None
-    ) -> tuple[Loss, Tensor]:
-        """The slopes of the server's loss in models and logits, and [L_d, view] for the log."""
+    ) -> tuple[Loss, Outputs]:
+        """Models and logits with the slopes of the server's loss in them; and these without."""
         z = self.network.encode(parts, h if plan.view is None else plan.view.of(h, middle), plan)
         models = self.network.models(parts, z.index_select(0, plan.clients))
-        loss, links, view = [(models, fit.slope(models.detach()))], fit.shares.new_zeros(()), fit.view(models.detach())
+        loss = [(models, fit.slope(models.detach()))]
         if plan.every is not None and plan.yes is not None:
             nodes = z if plan.pairs is None else z.index_select(0, plan.pairs)
             logits = link_logits(parts, nodes if len(nodes) == len(plan.every) else nodes[: len(plan.every)])
-            links = link_loss(logits.detach(), plan.every, plan.yes)
             loss.append((logits, self.lambda_d * link_slope(logits.detach(), plan.every, plan.yes)))
-        return loss, torch.stack([links, view])
+        return loss, [value.detach() for value, _ in loss]
+
+    @staticmethod
+    def _terms(plan: Plan, fit: Fit, outputs: Outputs) -> Tensor:
+        """[L_d, view] for the log; 0 for what is not part of the loss."""
+        links = view = fit.shares.new_zeros(())
+        if plan.view is not None:
+            view = fit.of_view(outputs[0])
+        if plan.every is not None and plan.yes is not None:
+            links = link_loss(outputs[1], plan.every, plan.yes)
+        return torch.stack([links, view])
 
 
 @dataclass(frozen=True)
@@ -129,30 +143,26 @@ class Fit:
         targets: ``[views * cohort, P_g]`` what came back, once or twice.
         shares: ``[views * cohort, 1]`` weights of the clients in the loss.
         delta: ``[views * cohort, P_g]`` what the clients changed, with `update=frozen_delta`, or None.
-        importance: weight of the view, None if there is none.
     """
 
     targets: Tensor
     shares: Tensor
     delta: Tensor | None
-    importance: float | None
 
     @classmethod
-    def of(cls, targets: Tensor, weights: Tensor, delta: Tensor | None, importance: float | None) -> Fit:
-        """Of targets and differences ``[cohort, P_g]`` and weights ``[cohort, 1]``."""
-        if importance is None:
-            return cls(targets, weights, delta, None)
+    def of(cls, targets: Tensor, weights: Tensor, delta: Tensor | None, view: float | None) -> Fit:
+        """Of targets and differences ``[cohort, P_g]`` and weights ``[cohort, 1]``; `view` is the view's weight."""
+        if view is None:
+            return cls(targets, weights, delta)
         twice = None if delta is None else delta.repeat(2, 1)
-        return cls(targets.repeat(2, 1), torch.cat([weights, importance * weights]), twice, importance)
+        return cls(targets.repeat(2, 1), torch.cat([weights, view * weights]), twice)
 
     def slope(self, models: Tensor) -> Tensor:
         """The gradient of the loss in the models ``[views * cohort, P_g]``."""
         return self.shares * (models - self.targets if self.delta is None else -self.delta)
 
-    def view(self, models: Tensor) -> Tensor:
-        """Half the mean squared distance of the models in the view; 0 without one."""
-        if self.importance is None:
-            return self.shares.new_zeros(())
+    def of_view(self, models: Tensor) -> Tensor:
+        """The view's term before it is weighted: half the mean squared distance of its models."""
         cohort = len(models) // 2
         return (self.shares[:cohort] * squared_norm(self.targets[cohort:] - models[cohort:])).sum() / 2
 

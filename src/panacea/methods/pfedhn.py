@@ -113,11 +113,11 @@ class PFedHn(GeneratingMethod):
         new = replace(server, table=variables[0], weights=variables[-1], moments=tuple(moments), rest=rest)
         return self.guarded(server, new, cohort, targets, weights)
 
-    def _objective(self, row: int, delta: Tensor) -> Objective:
-        def objective(leaves: Sequence[Tensor]) -> tuple[Loss, Tensor]:
+    def _objective(self, row: int, delta: Tensor) -> Objective[None]:
+        def objective(leaves: Sequence[Tensor]) -> tuple[Loss, None]:
             table, *parts = leaves
             model = self.network.models(dict(zip(self.layout.names, parts, strict=True)), table[row : row + 1])
-            return [(model, -delta.unsqueeze(0))], torch.zeros(0)
+            return [(model, -delta.unsqueeze(0))], None
 
         return objective
 
