@@ -92,9 +92,7 @@ class Planner:
             extra: random nodes that join the cohort and its neighbours where not all pairs are looked at.
             all_pairs: whether L_d looks at all pairs; by default where that is cheap.
         """
-        if all_pairs is None:
-            all_pairs = self.graph.n <= _ALL_PAIRS and self.execution != "neighbourhood"
-        nodes = None if all_pairs else self._link_nodes(cohort, extra)
+        nodes = None if self.all_pairs(all_pairs) else self._link_nodes(cohort, extra)
         wanted = cohort
         if links:
             wanted = np.arange(self.graph.n) if nodes is None else np.unique(np.concatenate([cohort, nodes]))
@@ -106,6 +104,10 @@ class Planner:
                 pairs = self._places(wanted, nodes)
         plan = replace(plan, pairs=pairs, every=every, yes=yes)
         return self._with_view(plan, cohort) if view else plan
+
+    def all_pairs(self, asked: bool | None) -> bool:
+        """Whether L_d looks at all pairs: as asked for, by default where that is cheap."""
+        return self.graph.n <= _ALL_PAIRS and self.execution != "neighbourhood" if asked is None else asked
 
     def looked_at(self) -> Ids:
         """The nodes diagnostics look at: all of a small graph, some linked ones of a large one."""

@@ -142,7 +142,7 @@ class PFedHn(GeneratingMethod):
         p = self.parameters
         if p.novel != "fit_embedding":
             return None
-        parts, rest = self.layout.unflatten(server.weights), server.rest
+        parts, rest = self.parts(server), server.rest
 
         def make(v: Tensor) -> Tensor:
             rows = v.reshape(-1, v.shape[-1])
