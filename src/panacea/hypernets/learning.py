@@ -114,13 +114,16 @@ class LearningServer(GeneratingMethod):
     def _slopes(
         self, plan: Plan, h: Tensor, parts: Mapping[str, Tensor], fit: Fit, middle: Tensor | None
     ) -> tuple[Loss, Outputs]:
-        """Models and logits with the slopes of the server's loss in them; and these without."""
+        """Models, and logits if there is L_d, each with the slope of the loss in it; and these by themselves."""
         z = self.network.encode(parts, h if plan.view is None else plan.view.of(h, middle), plan)
         models = self.network.models(parts, z.index_select(0, plan.clients))
         loss = [(models, fit.slope(models.detach()))]
         if plan.every is not None and plan.yes is not None:
-            nodes = z if plan.pairs is None else z.index_select(0, plan.pairs)
-            logits = link_logits(parts, nodes if len(nodes) == len(plan.every) else nodes[: len(plan.every)])
+            if plan.pairs is not None:
+                z = z.index_select(0, plan.pairs)
+            elif plan.view is not None:
+                z = z[: len(plan.every)]  # copies are behind the nodes
+            logits = link_logits(parts, z)
             loss.append((logits, self.lambda_d * link_slope(logits.detach(), plan.every, plan.yes)))
         return loss, [value.detach() for value, _ in loss]
 
