@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from panacea.core.parameters import Layout
 from panacea.hypernets.descent import Optimiser, descend
 from tests.hypernets.build import tensor
 
@@ -52,6 +53,20 @@ def test_steps_are_those_of_torch(kind: Any, clip: float, decay: float) -> None:
         assert torch.allclose(ours, expected, rtol=0, atol=1e-6 if clip == 0.5 else 1e-12)
     almost, *_ = descend(quadratic, START, optimiser.start(START), optimiser, LR, STEPS - 1)
     assert torch.equal(last, quadratic(almost)[1])  # terms are those of the last step
+
+
+def test_slopes_and_parts_are_another_way_to_say_it() -> None:
+    """The residual with its own value as slope, at the parts of a vector: the steps of the square."""
+    optimiser, layout = Optimiser("momentum", 0.8, 0.1, 0.5), Layout(("a", "b"), ((3,), (1,)))
+
+    def slopes(leaves: Sequence[Tensor]) -> tuple[Any, None]:
+        residual = MIXED[0] @ torch.cat([leaf.reshape(-1) for leaf in leaves]) - MIXED[1]
+        return [(residual, residual.detach())], None
+
+    expected, memory, _ = descend(quadratic, START, optimiser.start(START), optimiser, 0.01, STEPS)
+    found = descend(slopes, START, optimiser.start(START), optimiser, 0.01, STEPS, [None, layout])
+    for ours, theirs in zip((*found[0], *found[1]), (*expected, *memory), strict=True):
+        assert torch.allclose(ours, theirs, rtol=0, atol=1e-15)
 
 
 @pytest.mark.parametrize("kind", ["sgd", "momentum", "adam"])

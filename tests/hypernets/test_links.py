@@ -13,7 +13,15 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from panacea.graphs import ClientGraph
-from panacea.hypernets.links import link_auc, link_init, link_logits, link_loss, linked_pairs, pair_weights
+from panacea.hypernets.links import (
+    link_auc,
+    link_init,
+    link_logits,
+    link_loss,
+    link_slope,
+    linked_pairs,
+    pair_weights,
+)
 from tests.hypernets.build import complete_graph, graph_of, graphs, path_graph, tensor
 
 
@@ -48,6 +56,14 @@ def by_hand(logits: Tensor, graph: ClientGraph, balanced: bool) -> float:
 def test_the_loss_is_cross_entropy(graph: ClientGraph, balanced: bool, scale: float) -> None:
     logits = link_logits({}, scale * tensor(graph.n, 3))
     assert loss(logits, graph, balanced) == pytest.approx(by_hand(logits, graph, balanced), rel=1e-10, abs=1e-12)
+
+
+@pytest.mark.parametrize("balanced", [True, False])
+def test_the_slope_is_the_gradient(balanced: bool) -> None:
+    logits = (5 * tensor(5, 5)).requires_grad_()
+    weights = [w.double() for w in pair_weights(linked(path_graph(5)), balanced)]
+    (expected,) = torch.autograd.grad(link_loss(logits, *weights), logits)
+    assert torch.allclose(link_slope(logits.detach(), *weights), expected, rtol=0, atol=1e-14)
 
 
 @pytest.mark.parametrize("balanced", [True, False])

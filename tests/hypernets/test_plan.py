@@ -7,10 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from panacea.hypernets import Encoder, Planner
+from panacea.hypernets import Encoder, Planner, Propagation
 from panacea.hypernets import plan as plan_module
-from tests.hypernets.build import graph_of, tensor
+from panacea.hypernets.view import copied_nodes
+from tests.hypernets.build import KINDS, graph_of, graphs, tensor
 
 # 0 - 1 (weight 1), 1 - 2 (weight 3), 2 - 3 (weight 1); 4 is alone
 GRAPH = graph_of(5, [(0, 1), (1, 2), (2, 3)], [1.0, 3.0, 1.0])
@@ -28,8 +31,10 @@ def viewed(execution: Any, cohort: list[int], rows: torch.Tensor, layers: int = 
     plan = planner(execution, layers).round(ids, links=False, balanced=True, view=True, extra=NO_IDS)
     assert plan.view is not None
     touched = torch.arange(5) if plan.rows is None else plan.rows
-    seen = plan.view.of(rows[touched], rows.mean(dim=0))
-    return torch.full_like(rows, torch.nan).index_copy(0, touched, seen)
+    seen, copies = plan.view.of(rows[touched], rows.mean(dim=0)).split([len(touched), plan.view.start.n_out])
+    assert torch.equal(seen, rows[touched])
+    seen = torch.full_like(rows, torch.nan).index_copy(0, touched, seen)
+    return seen.index_copy(0, torch.tensor(cohort), copies[: len(cohort)])
 
 
 @pytest.mark.parametrize("execution", ["dense", "sparse", "neighbourhood"])
@@ -52,6 +57,38 @@ def test_a_lonely_client_is_given_the_mean() -> None:
     assert viewed("dense", [0, 4], ROWS)[:, 0].tolist() == [2.0, 2.0, 4.0, 8.0, 3.0]
     around = viewed("neighbourhood", [0, 4], ROWS)[:, 0]  # of all rows, though only those of 0, 4 and 1 are at hand
     assert around[[0, 4, 1]].tolist() == [2.0, 3.0, 2.0]
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.data())
+def test_copies_are_the_cohort_seen_as_new(data: st.DataObject) -> None:
+    """Their codes are those of a second pass over the table with the cohort's rows replaced, in any graph."""
+    graph, kind = data.draw(graphs()), data.draw(st.sampled_from(KINDS))
+    encoder = Encoder(kind, data.draw(st.integers(1, 4)), 3, 3, data.draw(st.booleans()), data.draw(st.booleans()))
+    order = data.draw(st.permutations(range(graph.n)))
+    cohort = np.array(order[: data.draw(st.integers(1, graph.n))])
+    parts, table = encoder.init(torch.Generator().manual_seed(5)), tensor(graph.n, 3, seed=1)
+    mean = Propagation(graph, "neighbours", table).whole().matrix
+    new = torch.where(mean.sum(dim=1, keepdim=True) > 0, mean @ table, table.mean(dim=0))
+    seen = table.index_copy(0, torch.from_numpy(cohort), new[cohort])
+    whole = Planner(graph, encoder, table, "dense").encode(cohort)
+    expected = torch.cat([encoder(parts, rows, whole.blocks)[whole.clients] for rows in (table, seen)])
+    for execution in ("dense", "sparse", "neighbourhood"):
+        made = Planner(graph, encoder, table, execution)
+        plan = made.round(cohort, links=data.draw(st.booleans()), balanced=True, view=True, extra=NO_IDS)
+        assert plan.view is not None
+        h = plan.view.of(table if plan.rows is None else table[plan.rows], table.mean(dim=0))
+        assert torch.allclose(encoder(parts, h, plan.blocks)[plan.clients], expected, rtol=1e-9, atol=1e-10)
+
+
+def test_only_who_is_on_a_way_back_is_copied() -> None:
+    """0 -> 1 -> 2 -> 0 and 2 -> 3: the way from 0 back to it has three arcs, and 3 is on none."""
+    ring = graph_of(4, [(0, 1), (1, 2), (2, 0), (2, 3)], directed=True)
+    block = Propagation(ring, "mean", ROWS).whole()
+    for layers, nodes in ((1, [0]), (2, [0]), (3, [0, 2, 1])):
+        found, distances = copied_nodes(block, np.array([0]), layers)
+        assert found.tolist() == nodes
+        assert distances.tolist() == list(range(len(nodes)))
 
 
 @pytest.mark.parametrize("execution", ["dense", "neighbourhood"])

@@ -9,6 +9,7 @@ to build, walk and throw away. There is nothing to compile; shapes are fixed per
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -68,9 +69,17 @@ def trace(function: Kernel, arguments: tuple[Tensor | None, ...]) -> Kernel | No
             module.graph.erase_node(node)
         elif isinstance(node.target, torch._ops.OpOverload) and node.target._schema.name in _BINDINGS:
             node.target = _BINDINGS[node.target._schema.name]
+            if node.target is torch.transpose and _undoes(node, node.args[0]):
+                node.replace_all_uses_with(node.args[0].args[0])
+    module.graph.eliminate_dead_code()
     module.recompile()
     run: Kernel = module.forward
     return run
+
+
+def _undoes(node: Any, before: Any) -> bool:
+    """Whether a transposition is that of the same two dims again."""
+    return before.target is torch.transpose and before.args[1:] == node.args[1:]
 
 
 class TracedKernel:

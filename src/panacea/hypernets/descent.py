@@ -13,16 +13,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
 
-__all__ = ["Objective", "Optimiser", "OptimiserKind", "descend"]
+from panacea.core.parameters import Layout
+
+__all__ = ["Loss", "Objective", "Optimiser", "OptimiserKind", "descend"]
 
 OptimiserKind: TypeAlias = Literal["sgd", "momentum", "adam"]
-Objective: TypeAlias = Callable[[Sequence[Tensor]], tuple[Tensor, Tensor]]
-"""Variables in, (loss to descend, terms to log) out."""
+Loss: TypeAlias = Tensor | Sequence[tuple[Tensor, Tensor]]
+"""A loss; or where it is simple to differentiate at the end, values it is made of, each with the loss's slope there."""
+Kept = TypeVar("Kept")
+Objective: TypeAlias = Callable[[Sequence[Tensor]], tuple[Loss, Kept]]
+"""Variables in (cut by their layouts, where they have one), (loss to descend, what to keep of the last step) out."""
 
 _BETAS = (0.9, 0.999)
 
@@ -54,10 +59,11 @@ class Optimiser:
 
     def step(self, variables: Sequence[Tensor], moments: Sequence[Tensor], gradients: list[Tensor], lr: float) -> None:
         """One step, in place on the copies `descend` works with; temporaries of that size would cost more than it."""
-        factor = gradients[0].new_ones(())
         if self.clip:
-            norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(g) for g in gradients]))
-            factor = (self.clip / norm.clamp_min(1e-30)).clamp_max(1.0)
+            norm = torch.stack([torch.dot(g.flatten(), g.flatten()) for g in gradients]).sum().sqrt()
+            factor = (self.clip / norm).clamp_max(1.0)
+        else:
+            factor = gradients[0].new_ones(())
         if self.kind == "momentum":
             for variable, velocity, gradient in zip(variables, moments, gradients, strict=True):
                 velocity.mul_(self.momentum).addcmul_(gradient, factor)
@@ -84,25 +90,47 @@ class Optimiser:
 
 
 def descend(
-    objective: Objective,
+    objective: Objective[Kept],
     variables: Sequence[Tensor],
     moments: Sequence[Tensor],
     optimiser: Optimiser,
     lr: float,
     steps: int,
-) -> tuple[list[Tensor], list[Tensor], Tensor]:
+    layouts: Sequence[Layout | None] | None = None,
+) -> tuple[list[Tensor], list[Tensor], Kept | None]:
     """Some steps down a loss; nothing given is written to.
 
+    Args:
+        objective: the loss.
+        variables: where to start.
+        moments: the optimiser's memory.
+        optimiser: the rule.
+        lr: the rate.
+        steps: how many.
+        layouts: of each variable, of flat vectors that the objective is given in parts. They are cut once and the
+            gradient is taken at the parts; autograd is spared the cut in every step.
+
     Returns:
-        New variables, new moments, and the terms to log, as they were at the last step.
+        New variables, new moments, and what the objective gave to keep at the last step.
     """
-    variables = [v.detach().clone().requires_grad_() for v in variables]
+    variables = [v.detach().clone() for v in variables]
     moments = [m.clone() for m in moments]
-    terms = torch.zeros(0)
+    known = layouts if layouts is not None else [None] * len(variables)
+    gradients = [torch.zeros_like(v) for v in variables]
+    leaves = []
+    for variable, gradient, layout in zip(variables, gradients, known, strict=True):
+        pairs = [[t] if layout is None else layout.parts(t) for t in (variable, gradient)]
+        for value, slot in zip(*pairs, strict=True):
+            leaves.append(value.detach().requires_grad_())  # a part of its variable, which moves with it
+            leaves[-1].grad = slot  # a part of the variable's gradient, which autograd adds to
+    kept = None
     for _ in range(steps):
         with torch.enable_grad():
-            loss, terms = objective(variables)
-            gradients = torch.autograd.grad(loss, variables, materialize_grads=True)
+            loss, kept = objective(leaves)
+            values, slopes = ([loss], None) if isinstance(loss, Tensor) else zip(*loss, strict=True)
+            torch.autograd.backward(values, slopes)
         with torch.no_grad():
-            optimiser.step(variables, moments, list(gradients), lr)
-    return [v.detach() for v in variables], moments, terms.detach()
+            optimiser.step(variables, moments, gradients, lr)
+            for gradient in gradients:
+                gradient.zero_()
+    return variables, moments, kept

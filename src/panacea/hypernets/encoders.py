@@ -95,10 +95,7 @@ class Encoder:
         return parts
 
     def __call__(self, parts: Parts, h: Tensor, blocks: Sequence[Block]) -> Tensor:
-        """``[n_in of the first block, ..., inputs] -> [n_out of the last block, ..., outputs]``.
-
-        Dims in between are versions of the same nodes (the newcomers' view beside the plain one) that share the work.
-        """
+        """``[n_in of the first block, inputs] -> [n_out of the last block, outputs]``."""
         if self.kind == "gated" and self.layers and h.shape[-1] < self.width:
             h = functional.pad(h, (0, self.width - h.shape[-1]))
         for layer, block in enumerate(blocks):
@@ -106,38 +103,36 @@ class Encoder:
             new = self._layer(parts, layer, given, block)
             if layer < self.layers - 1 and self.kind != "gated":
                 new = torch.relu(new)
-            h = h[: block.n_out] + new if self.residual and h.shape[-1] == new.shape[-1] else new
+            h = block.listeners(h) + new if self.residual and h.shape[-1] == new.shape[-1] else new
         return functional.layer_norm(h, h.shape[-1:]) if self.norm and self.layers else h
 
     def _layer(self, parts: Parts, layer: int, h: Tensor, block: Block) -> Tensor:
         weight = parts[f"encoder.{layer}.weight"]
         if self.kind == "gated":
-            told = block.mix(h @ weight.T)
-            new = torch.gru_cell(
-                told.reshape(-1, self.width),
-                h[: block.n_out].reshape(-1, self.width),
+            return torch.gru_cell(
+                block.mix(h @ weight.T),
+                block.listeners(h),
                 parts["encoder.gru.weight_ih"],
                 parts["encoder.gru.weight_hh"],
                 parts["encoder.gru.bias_ih"],
                 parts["encoder.gru.bias_hh"],
             )
-            return new.reshape(told.shape)
         bias = parts[f"encoder.{layer}.bias"]
         if self.kind == "gat":
             return _attend(h @ weight.T, parts[f"encoder.{layer}.attention"], block) + bias
         new = functional.linear(block.mix(h), weight, bias)
-        return new + h[: block.n_out] @ parts[f"encoder.{layer}.own"].T if self.kind == "sage" else new
+        if self.kind == "sage":
+            return torch.addmm(new, block.listeners(h), parts[f"encoder.{layer}.own"].T)
+        return new
 
 
 def _attend(h: Tensor, attention: Tensor, block: Block) -> Tensor:
     """GAT's weighted sum: softmax over each listener's arcs of leaky_relu(a_1 . h_j + a_2 . h_i)."""
-    scores = h @ attention.T  # [n_in, ..., 2]
-    raw = functional.leaky_relu(scores[block.sources, ..., 0] + scores[block.targets, ..., 1], 0.2)
-    shape = (block.n_out, *raw.shape[1:])
-    index = block.targets.reshape(-1, *(1,) * (raw.dim() - 1)).expand_as(raw)
-    top = raw.detach().new_full(shape, -torch.inf).scatter_reduce(0, index, raw.detach(), "amax")
+    spoken, heard = (h @ attention.T).unbind(-1)  # [n_in] each
+    raw = functional.leaky_relu(spoken[block.sources] + block.listeners(heard)[block.targets], 0.2)
+    top = raw.detach().new_full((block.n_out,), -torch.inf).scatter_reduce(0, block.targets, raw.detach(), "amax")
     share = torch.exp(raw - top[block.targets])
-    total = share.new_zeros(shape).index_add(0, block.targets, share)
+    total = share.new_zeros(block.n_out).index_add(0, block.targets, share)
     share = share / total[block.targets]
     told = share.unsqueeze(-1) * h[block.sources]
-    return h.new_zeros(*shape, h.shape[-1]).index_add(0, block.targets, told)
+    return h.new_zeros(block.n_out, h.shape[-1]).index_add(0, block.targets, told)

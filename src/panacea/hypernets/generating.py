@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar, Literal
 
@@ -97,6 +98,8 @@ class GeneratingMethod(Method):
     scope: Scope
     setting: Setting
     nodes: ClientIds
+    _probed: ClientIds
+    _cut: tuple[Tensor, dict[str, Tensor]] | None = None
 
     @abstractmethod
     def prepare(self, setting: Setting) -> tuple[Hypernetwork, np.ndarray[tuple[int, ...], np.dtype[np.float64]]]:
@@ -113,6 +116,7 @@ class GeneratingMethod(Method):
         self.setting = setting
         self.scope = Scope.of(setting.layout, self.generated_scope)
         self.network, rows = self.prepare(setting)
+        self._probed = self.nodes[np.linspace(0, len(self.nodes) - 1, min(_PROBED, len(self.nodes))).astype(np.int64)]
         start, rest = self.scope.split(setting.initial)
         self.layout, weights = self.network.init(start, setting.streams.torch("hypernetwork"))
         table = torch.as_tensor(rows, dtype=weights.dtype, device=weights.device)
@@ -151,10 +155,16 @@ class GeneratingMethod(Method):
         """Rows of the table that belong to these clients."""
         return np.searchsorted(self.nodes, ids).astype(np.int64)
 
+    def parts(self, server: HypernetworkState) -> Mapping[str, Tensor]:
+        """The hypernetwork's weights by name; those of the last state asked for are at hand."""
+        if self._cut is None or self._cut[0] is not server.weights:
+            self._cut = server.weights, self.layout.unflatten(server.weights)
+        return self._cut[1]
+
     def generate(self, server: HypernetworkState, z: Tensor) -> Tensor:
         """``[rows, d] -> [rows, P_g]`` without gradients."""
         with torch.no_grad():
-            return self.network.models(self.layout.unflatten(server.weights), z)
+            return self.network.models(self.parts(server), z)
 
     def generated(self, server: HypernetworkState, ids: ClientIds) -> Tensor:
         """``[rows, P_g]``: the generated part of these training clients' models."""
@@ -208,8 +218,7 @@ class GeneratingMethod(Method):
         model that was sent and its target, among those with a weight). Undone rounds are counted, the optimiser forgets
         its memory, and the rate grows back by a tenth a round. What is not generated keeps its new value.
         """
-        few = self.nodes[np.linspace(0, len(self.nodes) - 1, min(_PROBED, len(self.nodes))).astype(np.int64)]
-        ids = np.union1d(cohort.ids, few)
+        ids = np.union1d(cohort.ids, self._probed)
         before, after = self.generated(old, ids), self.generated(new, ids)
         place = torch.from_numpy(np.searchsorted(ids, cohort.ids)).to(before.device)
         sent = before[place]

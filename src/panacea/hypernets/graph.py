@@ -134,7 +134,7 @@ class GraphServer(LearningServer):
         plan = planner.encode(nodes)
         with torch.no_grad():
             h = table if plan.rows is None else table[plan.rows]
-            return self.network.encode(self.layout.unflatten(server.weights), h, plan)[plan.clients]
+            return self.network.encode(self.parts(server), h, plan)[plan.clients]
 
     # --- newcomers ----------------------------------------------------------------------------------------------
 
@@ -172,7 +172,7 @@ class GraphServer(LearningServer):
         """Spread of the embeddings, how well links are told from them, and how the server's last steps went."""
         rows = self.planner.looked_at()
         z = self.encode(server, rows)
-        logits = link_logits(self.layout.unflatten(server.weights), z)
+        logits = link_logits(self.parts(server), z)
         linked = linked_pairs(self.graph.edges[:, 0], self.graph.edges[:, 1], rows, self.graph.n)
         auc = link_auc(logits, torch.from_numpy(linked).to(logits.device))
         return embedding_spread(z) | ({} if math.isnan(auc) else {"link_auc": auc}) | server_terms(server)

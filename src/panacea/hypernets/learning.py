@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 import torch
 from pydantic import Field
@@ -12,12 +13,16 @@ from torch import Tensor
 from panacea.core.parameters import squared_norm
 from panacea.core.records import Tree
 from panacea.core.types import Cohort
-from panacea.hypernets.descent import descend
+from panacea.hypernets.descent import Loss, descend
 from panacea.hypernets.generating import GeneratingMethod, HypernetworkState, ScopedParameters
-from panacea.hypernets.links import link_logits, link_loss
+from panacea.hypernets.links import link_logits, link_loss, link_slope
 from panacea.hypernets.plan import Plan
 
 __all__ = ["LearningParameters", "LearningServer", "embedding_spread", "server_terms"]
+
+
+Outputs: TypeAlias = Sequence[Tensor]
+"""What the server's loss is a function of: models ``[views * cohort, P_g]`` and, with L_d, logits ``[k, k]``."""
 
 
 class LearningParameters(ScopedParameters):
@@ -69,27 +74,30 @@ class LearningServer(GeneratingMethod):
         delta = None
         if self.parameters.update == "frozen_delta":
             delta = targets - self.generated(server, cohort.ids)
+        fit = Fit.of(targets, weights, delta, None if plan.view is None else self.view_weight)
         middle = server.table.mean(dim=0) if plan.view is not None and plan.rows is not None else None
 
-        def objective(variables: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-            h = variables[0] if self.trains_table else table
-            return self._loss(plan, h, variables[-1], targets, weights, delta, middle)
+        def objective(leaves: Sequence[Tensor]) -> tuple[Loss, Outputs]:
+            h, parts = (leaves[0], leaves[1:]) if self.trains_table else (table, leaves)
+            return self._slopes(plan, h, dict(zip(self.layout.names, parts, strict=True)), fit, middle)
 
-        moved, memory, last = descend(
+        moved, memory, outputs = descend(
             objective,
             self.variables(table, server.weights),
             [self._touched(plan, memory) for memory in server.moments],
             self.optimiser,
             self.setting.server_lr * float(server.rate),
             self.setting.server_steps,
+            [None, self.layout] if self.trains_table else [self.layout],
         )
+        assert outputs is not None
         new = HypernetworkState(
             table=self._returned(plan, moved[0], server.table) if self.trains_table else server.table,
             weights=moved[-1],
             moments=tuple(self._returned(plan, *pair) for pair in zip(memory, server.moments, strict=True)),
             rest=self.averaged_rest(server, uploads, cohort),
             rate=server.rate,
-            terms=torch.cat([server.terms[:2], last]),
+            terms=torch.cat([server.terms[:2], self._terms(plan, fit, outputs)]),
             undone=server.undone,
         )
         return self.guarded(server, new, cohort, targets, weights)
@@ -103,36 +111,63 @@ class LearningServer(GeneratingMethod):
     def _returned(plan: Plan, new: Tensor, old: Tensor) -> Tensor:
         return new if plan.rows is None or old.dim() != 2 else old.index_copy(0, plan.rows, new)
 
-    def _loss(
-        self,
-        plan: Plan,
-        h: Tensor,
-        psi: Tensor,
-        targets: Tensor,
-        weights: Tensor,
-        delta: Tensor | None,
-        middle: Tensor | None,
-    ) -> tuple[Tensor, Tensor]:
-        """The loss of the server's steps, and [L_d, view] for the log."""
-        parts = self.layout.unflatten(psi)
-        if plan.view is None:
-            z = self.network.encode(parts, h, plan)
-            models: Sequence[Tensor] = [self.network.models(parts, z[plan.clients])]
-        else:  # [nodes, 2, d]: one pass for both
-            seen = plan.view.of(h, h.mean(dim=0) if middle is None else middle)
-            both = self.network.encode(parts, torch.stack([h, seen], dim=1), plan)
-            models = self.network.models(parts, both[plan.clients].transpose(0, 1).flatten(0, 1)).chunk(2)
-            z = both[:, 0]
-        fits = [(weights * squared_norm(targets - made)).sum() / 2 for made in models]
-        losses = fits if delta is None else [-(weights * delta * made).sum() for made in models]
-        loss, links = losses[0], torch.zeros_like(fits[0])
+    def _slopes(
+        self, plan: Plan, h: Tensor, parts: Mapping[str, Tensor], fit: Fit, middle: Tensor | None
+    ) -> tuple[Loss, Outputs]:
+        """Models, and logits if there is L_d, each with the slope of the loss in it; and these by themselves."""
+        z = self.network.encode(parts, h if plan.view is None else plan.view.of(h, middle), plan)
+        models = self.network.models(parts, z.index_select(0, plan.clients))
+        loss = [(models, fit.slope(models.detach()))]
         if plan.every is not None and plan.yes is not None:
-            logits = link_logits(parts, z if plan.pairs is None else z[plan.pairs])
-            links = link_loss(logits, plan.every, plan.yes)
-            loss = loss + self.lambda_d * links
-        if plan.view is None:
-            return loss, torch.stack([links, torch.zeros_like(links)])
-        return loss + self.view_weight * losses[1], torch.stack([links, fits[1]])
+            if plan.pairs is not None:
+                z = z.index_select(0, plan.pairs)
+            elif plan.view is not None:
+                z = z[: len(plan.every)]  # copies are behind the nodes
+            logits = link_logits(parts, z)
+            loss.append((logits, self.lambda_d * link_slope(logits.detach(), plan.every, plan.yes)))
+        return loss, [value.detach() for value, _ in loss]
+
+    @staticmethod
+    def _terms(plan: Plan, fit: Fit, outputs: Outputs) -> Tensor:
+        """[L_d, view] for the log; 0 for what is not part of the loss."""
+        links = view = fit.shares.new_zeros(())
+        if plan.view is not None:
+            view = fit.of_view(outputs[0])
+        if plan.every is not None and plan.yes is not None:
+            links = link_loss(outputs[1], plan.every, plan.yes)
+        return torch.stack([links, view])
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The terms of the loss that are about models: of the cohort, and of the cohort as the newcomers' view has it.
+
+    Attributes:
+        targets: ``[views * cohort, P_g]`` what came back, once or twice.
+        shares: ``[views * cohort, 1]`` weights of the clients in the loss.
+        delta: ``[views * cohort, P_g]`` what the clients changed, with `update=frozen_delta`, or None.
+    """
+
+    targets: Tensor
+    shares: Tensor
+    delta: Tensor | None
+
+    @classmethod
+    def of(cls, targets: Tensor, weights: Tensor, delta: Tensor | None, view: float | None) -> Fit:
+        """Of targets and differences ``[cohort, P_g]`` and weights ``[cohort, 1]``; `view` is the view's weight."""
+        if view is None:
+            return cls(targets, weights, delta)
+        twice = None if delta is None else delta.repeat(2, 1)
+        return cls(targets.repeat(2, 1), torch.cat([weights, view * weights]), twice)
+
+    def slope(self, models: Tensor) -> Tensor:
+        """The gradient of the loss in the models ``[views * cohort, P_g]``."""
+        return self.shares * (models - self.targets if self.delta is None else -self.delta)
+
+    def of_view(self, models: Tensor) -> Tensor:
+        """The view's term before it is weighted: half the mean squared distance of its models."""
+        cohort = len(models) // 2
+        return (self.shares[:cohort] * squared_norm(self.targets[cohort:] - models[cohort:])).sum() / 2
 
 
 def embedding_spread(z: Tensor) -> dict[str, float]:

@@ -23,7 +23,7 @@ from torch.nn import functional
 
 from panacea.hypernets.encoders import linear_init
 
-__all__ = ["link_auc", "link_init", "link_logits", "link_loss", "linked_pairs", "pair_weights"]
+__all__ = ["link_auc", "link_init", "link_logits", "link_loss", "link_slope", "linked_pairs", "pair_weights"]
 
 
 def link_init(width: int, hidden: int, generator: torch.Generator) -> dict[str, Tensor]:
@@ -72,6 +72,11 @@ def pair_weights(linked: Tensor, balanced: bool) -> tuple[Tensor, Tensor]:
 def link_loss(logits: Tensor, every: Tensor, yes: Tensor) -> Tensor:
     """L_d of a square of pairs, weighted: -log p = softplus(x) - x and -log(1 - p) = softplus(x)."""
     return (functional.softplus(logits) * every - logits * yes).sum()
+
+
+def link_slope(logits: Tensor, every: Tensor, yes: Tensor) -> Tensor:
+    """The gradient of `link_loss` in the logits: p - 1 for linked pairs and p for others, weighted."""
+    return torch.sigmoid(logits) * every - yes
 
 
 def link_auc(logits: Tensor, linked: Tensor) -> float:

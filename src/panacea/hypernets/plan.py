@@ -6,8 +6,8 @@ round's clients can hear within L layers, so that a round costs the same with a 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -18,8 +18,9 @@ from panacea.graphs import ClientGraph
 from panacea.hypernets.encoders import MIXING, Encoder
 from panacea.hypernets.links import linked_pairs, pair_weights
 from panacea.hypernets.propagation import Block, Propagation
+from panacea.hypernets.view import View, copied_nodes, with_copies
 
-__all__ = ["Execution", "Plan", "Planner", "View"]
+__all__ = ["Execution", "Plan", "Planner"]
 
 Execution: TypeAlias = Literal["auto", "dense", "sparse", "neighbourhood"]
 Ids = npt.NDArray[np.int64]
@@ -31,39 +32,18 @@ _NEIGHBOURS = 64  # neighbours of the cohort among the nodes of L_d, at most
 
 
 @dataclass(frozen=True)
-class View:
-    """The cohort as if it were new: each client's row replaced by the mean of its neighbours' rows.
-
-    Attributes:
-        speakers: places of the neighbours' rows among the encoder's inputs, None for all of them.
-        matrix: ``[cohort, speakers]`` from them to the means.
-        lonely: ``[cohort, 1]`` who has no neighbour and is given the middle of all rows.
-        places: places of the cohort among the encoder's inputs.
-    """
-
-    speakers: Tensor | None
-    matrix: Tensor
-    lonely: Tensor
-    places: Tensor
-
-    def of(self, h: Tensor, middle: Tensor) -> Tensor:
-        """The encoder's inputs with the cohort's rows replaced; `middle` ``[d0]`` is the mean of the whole table."""
-        means = self.matrix @ (h if self.speakers is None else h[self.speakers])
-        return h.index_copy(0, self.places, torch.where(self.lonely, middle, means))
-
-
-@dataclass(frozen=True)
 class Plan:
     """How one set of clients is encoded.
 
     Attributes:
         rows: rows of the table that are the encoder's inputs, None for all of them in order.
         blocks: one per layer.
-        clients: places of the clients among the encoder's outputs, in the order asked for.
-        pairs: places of the nodes whose pairs L_d looks at, None for all outputs.
+        clients: places of the clients among the encoder's outputs, in the order asked for; with a view, then those of
+            their copies.
+        pairs: places of the nodes whose pairs L_d looks at, None for all nodes.
         every: ``[k, k]`` weights of their pairs, None without L_d.
         yes: ``[k, k]`` weights of the linked ones.
-        view: the newcomers' view, or None.
+        view: the newcomers' view, or None; with one, blocks and outputs have copies behind the nodes.
     """
 
     rows: Tensor | None
@@ -112,9 +92,7 @@ class Planner:
             extra: random nodes that join the cohort and its neighbours where not all pairs are looked at.
             all_pairs: whether L_d looks at all pairs; by default where that is cheap.
         """
-        if all_pairs is None:
-            all_pairs = self.graph.n <= _ALL_PAIRS and self.execution != "neighbourhood"
-        nodes = None if all_pairs else self._link_nodes(cohort, extra)
+        nodes = None if self.all_pairs(all_pairs) else self._link_nodes(cohort, extra)
         wanted = cohort
         if links:
             wanted = np.arange(self.graph.n) if nodes is None else np.unique(np.concatenate([cohort, nodes]))
@@ -124,8 +102,12 @@ class Planner:
             every, yes = self._pair_weights(nodes, balanced)
             if nodes is not None:
                 pairs = self._places(wanted, nodes)
-        seen = self._view(plan, cohort) if view else None
-        return Plan(plan.rows, plan.blocks, plan.clients, pairs, every, yes, seen)
+        plan = replace(plan, pairs=pairs, every=every, yes=yes)
+        return self._with_view(plan, cohort) if view else plan
+
+    def all_pairs(self, asked: bool | None) -> bool:
+        """Whether L_d looks at all pairs: as asked for, by default where that is cheap."""
+        return self.graph.n <= _ALL_PAIRS and self.execution != "neighbourhood" if asked is None else asked
 
     def looked_at(self) -> Ids:
         """The nodes diagnostics look at: all of a small graph, some linked ones of a large one."""
@@ -145,8 +127,7 @@ class Planner:
         """Where these nodes are among the encoder's outputs."""
         if self.execution != "neighbourhood":
             return self._tensor(nodes)
-        order = np.argsort(wanted, kind="stable")
-        return self._tensor(order[np.searchsorted(wanted, nodes, sorter=order)])
+        return self._tensor(_find(wanted, nodes))
 
     def _link_nodes(self, cohort: Ids, extra: Ids) -> Ids:
         near, _ = self.neighbours.around(cohort, 1)
@@ -164,18 +145,32 @@ class Planner:
             self._all_pairs[balanced] = every, yes
         return every, yes
 
-    def _view(self, plan: Plan, cohort: Ids) -> View:
-        lonely = torch.from_numpy(np.diff(self.neighbours.starts)[cohort] == 0).unsqueeze(-1).to(self.like.device)
-        places = self._tensor(cohort)
-        if self.execution == "dense":
-            return View(None, self.neighbours.whole().matrix[places], lonely, places)
-        speakers, (block,) = self.neighbours.around(cohort, 1)
+    def _with_view(self, plan: Plan, cohort: Ids) -> Plan:
+        first, last = plan.blocks[0], plan.blocks[-1]
+        nodes, distances = copied_nodes(first, plan.clients.cpu().numpy(), len(plan.blocks))
+        copies = np.arange(len(nodes))
+        targets, speakers, shares = self.neighbours.into(cohort)
         if plan.rows is not None:
-            inputs = plan.rows.cpu().numpy()
-            order = np.argsort(inputs, kind="stable")
-            speakers, cohort = (order[np.searchsorted(inputs, nodes, sorter=order)] for nodes in (speakers, cohort))
-        matrix = block.matrix if block.transposed is None else block.matrix.to_dense()
-        return View(self._tensor(speakers), matrix, lonely, self._tensor(cohort))
+            speakers = _find(plan.rows.cpu().numpy(), speakers)
+        others = slice(len(cohort), None)
+        arcs = np.concatenate([targets, copies[others]]), np.concatenate([speakers, nodes[others]])
+        shares = np.concatenate([shares, np.ones(len(nodes[others]))])
+        lonely = np.pad(np.diff(self.neighbours.starts)[cohort] == 0, (0, len(nodes[others])))
+        return replace(
+            plan,
+            blocks=with_copies(plan.blocks, nodes, distances, self.like),
+            clients=torch.cat([plan.clients, last.n_out + self._tensor(copies[: len(cohort)])]),
+            view=View(
+                Block.of((len(nodes), first.n_in), arcs, shares, self.like, first.transposed is None),
+                self._tensor(lonely).unsqueeze(-1) if lonely.any() else None,
+            ),
+        )
 
-    def _tensor(self, nodes: Ids) -> Tensor:
-        return torch.from_numpy(np.asarray(nodes, np.int64)).to(self.like.device)
+    def _tensor(self, values: npt.NDArray[Any]) -> Tensor:
+        return torch.from_numpy(values).to(self.like.device)
+
+
+def _find(values: Ids, wanted: Ids) -> Ids:
+    """Where the wanted values are among distinct ones."""
+    order = np.argsort(values, kind="stable")
+    return order[np.searchsorted(values, wanted, sorter=order)]

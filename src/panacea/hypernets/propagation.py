@@ -1,7 +1,7 @@
 """How embeddings travel along the relation graph: whole, as a dense or sparse product, or only around some clients.
 
-A `Block` carries one layer's messages from ``n_in`` rows to ``n_out`` rows, and its first ``n_out`` inputs are the
-outputs' own rows. For a small graph one block over all clients serves every layer. Around a few clients of a large
+A `Block` carries one layer's messages from ``n_in`` rows to ``n_out`` rows, and usually its first ``n_out`` inputs are
+the outputs' own rows. For a small graph one block over all clients serves every layer. Around a few clients of a large
 graph, the blocks of L layers shrink towards them (their L-hop neighbourhood), with coefficients from the degrees of the
 whole graph: the result for those clients is the same, the cost is that of the neighbourhood.
 """
@@ -54,12 +54,13 @@ class Block:
 
     Attributes:
         n_in: rows that speak.
-        n_out: rows that listen: the first n_out of those that speak.
+        n_out: rows that listen.
         sources: ``[arcs]`` who speaks.
-        targets: ``[arcs]`` who listens, ascending.
-        coefficients: ``[arcs, 1]``.
+        targets: ``[arcs]`` who listens.
+        coefficients: ``[arcs]``.
         matrix: ``[n_out, n_in]`` dense or CSR.
         transposed: its transpose where it is CSR, else None.
+        own: ``[n_out]`` places of those that listen among those that speak, None where they are the first n_out.
     """
 
     n_in: int
@@ -69,11 +70,48 @@ class Block:
     coefficients: Tensor
     matrix: Tensor
     transposed: Tensor | None
+    own: Tensor | None = None
+
+    @classmethod
+    def of(
+        cls,
+        shape: tuple[int, int],
+        arcs: tuple[Ids, Ids],
+        coefficients: npt.NDArray[np.float64],
+        like: Tensor,
+        dense: bool | None = None,
+        own: Ids | None = None,
+    ) -> Block:
+        """The block of some arcs.
+
+        Args:
+            shape: (n_out, n_in).
+            arcs: who listens, and who speaks.
+            coefficients: of the arcs.
+            like: gives dtype and device.
+            dense: whether the matrix is dense; by default where it is small.
+            own: see the class.
+        """
+        index = torch.from_numpy(np.stack(arcs).astype(np.int64)).to(like.device)
+        values = torch.as_tensor(coefficients, dtype=like.dtype, device=like.device)
+        targets, sources = index
+        n_out, n_in = shape
+        place = None if own is None else torch.from_numpy(own).to(like.device)
+        if dense if dense is not None else n_in * n_out <= _DENSE_ENTRIES:
+            matrix = torch.zeros(shape, dtype=like.dtype, device=like.device)
+            matrix[targets, sources] = values
+            return cls(n_in, n_out, sources, targets, values, matrix, None, place)
+        matrix, transposed = _csr(index, values, shape), _csr(index.flip(0), values, (n_in, n_out))
+        return cls(n_in, n_out, sources, targets, values, matrix, transposed, place)
+
+    def listeners(self, h: Tensor) -> Tensor:
+        """The rows of ``h [n_in, d]`` that belong to those that listen, ``[n_out, d]``."""
+        if self.own is not None:
+            return h.index_select(0, self.own)
+        return h if self.n_out == self.n_in else h[: self.n_out]
 
     def mix(self, h: Tensor) -> Tensor:
-        """``M h``: ``[n_in, ...] -> [n_out, ...]``."""
-        if h.dim() > 2:
-            return self.mix(h.flatten(1)).reshape(self.n_out, *h.shape[1:])
+        """``M h``: ``[n_in, d] -> [n_out, d]``."""
         if self.transposed is None:
             return self.matrix @ h
         mixed: Tensor = _SparseProduct.apply(self.matrix, self.transposed, h)  # type: ignore[no-untyped-call]
@@ -113,6 +151,13 @@ class Propagation:
             self._whole = self._block(self.n, self.n, self.sources, self.targets, self.coefficients)
         return self._whole
 
+    def into(self, nodes: Ids) -> tuple[Ids, Ids, npt.NDArray[np.float64]]:
+        """The arcs these nodes hear: who listens (by place among them), who speaks, and the coefficients."""
+        counts = self.starts[nodes + 1] - self.starts[nodes]
+        ends = np.cumsum(counts)
+        arcs = np.arange(ends[-1] if len(ends) else 0) + np.repeat(self.starts[nodes] - (ends - counts), counts)
+        return np.repeat(np.arange(len(nodes)), counts), self.sources[arcs], self.coefficients[arcs]
+
     def around(self, nodes: Ids, layers: int) -> tuple[Ids, list[Block]]:
         """The blocks that carry everything these (distinct) nodes hear within some layers.
 
@@ -123,32 +168,17 @@ class Propagation:
         place = self._place
         for _ in range(layers):
             place[reached] = np.arange(len(reached))
-            counts = self.starts[reached + 1] - self.starts[reached]
-            ends = np.cumsum(counts)
-            arcs = np.arange(ends[-1] if len(ends) else 0) + np.repeat(self.starts[reached] - (ends - counts), counts)
-            speakers = self.sources[arcs]
+            targets, speakers, coefficients = self.into(reached)
             fresh = np.unique(speakers[place[speakers] < 0])
             place[fresh] = len(reached) + np.arange(len(fresh))
-            targets = np.repeat(np.arange(len(reached)), counts)
             inputs = np.concatenate([reached, fresh])
-            blocks.append(self._block(len(inputs), len(reached), place[speakers], targets, self.coefficients[arcs]))
+            blocks.append(self._block(len(inputs), len(reached), place[speakers], targets, coefficients))
             place[inputs] = -1
             reached = inputs
         return reached, blocks[::-1]
 
     def _block(self, n_in: int, n_out: int, sources: Ids, targets: Ids, coefficients: Any) -> Block:
-        like = self.like
-        index = torch.from_numpy(np.stack([targets, sources]).astype(np.int64)).to(like.device)
-        values = torch.as_tensor(coefficients, dtype=like.dtype, device=like.device)
-        shape = (n_out, n_in)
-        transposed = None
-        if self.dense if self.dense is not None else n_in * n_out <= _DENSE_ENTRIES:
-            matrix = torch.zeros(shape, dtype=like.dtype, device=like.device)
-            matrix[index[0], index[1]] = values
-        else:
-            matrix = _csr(index, values, shape)
-            transposed = _csr(index.flip(0), values, (n_in, n_out))
-        return Block(n_in, n_out, index[1], index[0], values.unsqueeze(-1), matrix, transposed)
+        return Block.of((n_out, n_in), (targets, sources), coefficients, self.like, self.dense)
 
 
 def _csr(index: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:

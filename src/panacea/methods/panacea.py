@@ -123,12 +123,15 @@ class Panacea(GraphServer):
     def plan(self, cohort: Cohort) -> Plan:
         """As for Panacea-GN, with the pairs L_d looks at."""
         p, rows = self.parameters, self.rows_of(cohort.ids)
-        extra = self.setting.streams.numpy("link nodes", cohort.round).integers(0, self.graph.n, p.random_nodes)
+        all_pairs = self.planner.all_pairs({"all": True, "sampled": False}.get(p.pairs))
+        extra = rows[:0]
+        if not all_pairs:
+            extra = self.setting.streams.numpy("link nodes", cohort.round).integers(0, self.graph.n, p.random_nodes)
         return self.planner.round(
             rows,
             links=p.lambda_d > 0,
             balanced=p.balance == "classes",
             view=p.newcomer_view > 0,
             extra=extra,
-            all_pairs={"all": True, "sampled": False}.get(p.pairs),
+            all_pairs=all_pairs,
         )

@@ -16,7 +16,7 @@ from panacea.core.parameters import Parameters
 from panacea.core.records import Tree
 from panacea.core.store import ClientStore
 from panacea.core.types import Batch, ClientIds, Cohort, Newcomers, Setting
-from panacea.hypernets.descent import Objective, descend
+from panacea.hypernets.descent import Loss, Objective, descend
 from panacea.hypernets.embedding import Floats, initial_rows, newcomer_rows
 from panacea.hypernets.encoders import Encoder
 from panacea.hypernets.generating import GeneratingMethod, HypernetworkParameters, HypernetworkState, ScopedParameters
@@ -108,20 +108,19 @@ class PFedHn(GeneratingMethod):
         shares = weights / weights.max().clamp_min(1e-30)  # 1 each, less for a client that is not trusted
         variables: Sequence[Tensor] = self.variables(server.table, server.weights)
         moments: Sequence[Tensor] = server.moments
-        lr = self.setting.server_lr * float(server.rate)
+        lr, layouts = self.setting.server_lr * float(server.rate), [None, self.layout]
         for row, place in enumerate(self.rows_of(cohort.ids).tolist()):
             objective = self._objective(place, shares[row] * deltas[row])
-            variables, moments, _ = descend(objective, variables, moments, self.optimiser, lr, 1)
+            variables, moments, _ = descend(objective, variables, moments, self.optimiser, lr, 1, layouts)
         rest = self.averaged_rest(server, uploads, cohort)
         new = replace(server, table=variables[0], weights=variables[-1], moments=tuple(moments), rest=rest)
         return self.guarded(server, new, cohort, targets, weights)
 
-    def _objective(self, row: int, delta: Tensor) -> Objective:
-        def objective(variables: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-            table, weights = variables
-            model = self.network.models(self.layout.unflatten(weights), table[row : row + 1])
-            loss = -(delta * model).sum()
-            return loss, loss.detach().reshape(1)
+    def _objective(self, row: int, delta: Tensor) -> Objective[None]:
+        def objective(leaves: Sequence[Tensor]) -> tuple[Loss, None]:
+            table, *parts = leaves
+            model = self.network.models(dict(zip(self.layout.names, parts, strict=True)), table[row : row + 1])
+            return [(model, -delta.unsqueeze(0))], None
 
         return objective
 
@@ -146,7 +145,7 @@ class PFedHn(GeneratingMethod):
         p = self.parameters
         if p.novel != "fit_embedding":
             return None
-        parts, rest = self.layout.unflatten(server.weights), server.rest
+        parts, rest = self.parts(server), server.rest
 
         def make(v: Tensor) -> Tensor:
             rows = v.reshape(-1, v.shape[-1])

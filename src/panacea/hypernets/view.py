@@ -1,0 +1,97 @@
+"""The newcomers' view: the cohort encoded as if it were new, in the same pass as everybody as they are.
+
+Each client of the cohort is given the mean of its neighbours' rows instead of its own. That changes the codes of those
+who hear it, and of these only some are heard by the cohort again. So the encoder carries, beside the nodes themselves,
+a copy of each node on a way of at most L arcs from the cohort back to it; the copies listen to copies where there are
+any, else to the nodes themselves. Nothing that the view does not change, and nothing that it does not need, is computed
+twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from panacea.hypernets.propagation import Block
+
+__all__ = ["View", "copied_nodes", "with_copies"]
+
+Ids = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class View:
+    """The copies' rows, made of the encoder's inputs.
+
+    Attributes:
+        start: from the inputs to the copies: of the cohort the mean of the neighbours' rows, of others their own row.
+        lonely: ``[copies, 1]`` who has no neighbour and is given the middle of all rows; None if nobody.
+    """
+
+    start: Block
+    lonely: Tensor | None
+
+    def of(self, h: Tensor, middle: Tensor | None) -> Tensor:
+        """``[inputs, d0] -> [inputs + copies, d0]``; `middle` ``[d0]`` is the mean of all rows, None where h is all."""
+        copies = self.start.mix(h)
+        if self.lonely is not None:
+            copies = torch.where(self.lonely, h.mean(dim=0) if middle is None else middle, copies)
+        return torch.cat([h, copies])
+
+
+def copied_nodes(block: Block, cohort: Ids, layers: int) -> tuple[Ids, Ids]:
+    """The nodes that are copied, and how many arcs each is from the cohort that hears it.
+
+    Args:
+        block: the first layer's; it has all arcs that matter.
+        cohort: places of the cohort among its inputs.
+        layers: L.
+
+    Returns:
+        Places ``[copies]`` among the inputs, the cohort first and then by distance, and these distances.
+    """
+    sources, targets = (index.cpu().numpy() for index in (block.sources, block.targets))
+    there, back = np.full((2, block.n_in), layers + 1)
+    there[cohort] = back[cohort] = 0
+    for _ in range(layers):
+        np.minimum.at(there, targets, there[sources] + 1)
+        np.minimum.at(back, sources, back[targets] + 1)
+    others = np.flatnonzero((there + back <= layers) & (back > 0))
+    nodes = np.concatenate([cohort, others[np.argsort(back[others], kind="stable")]])
+    return nodes, back[nodes]
+
+
+def with_copies(blocks: Sequence[Block], nodes: Ids, distances: Ids, like: Tensor) -> list[Block]:
+    """The blocks with copies of some nodes behind the nodes themselves, before and after every layer.
+
+    After l of L layers the copies within L - l arcs of the cohort are left, after the last one those of the cohort.
+    """
+    place = np.full(blocks[0].n_in, -1, np.int64)
+    place[nodes] = np.arange(len(nodes))
+    grown = []
+    for layer, block in enumerate(blocks):
+        before, after = (int((distances <= len(blocks) - done).sum()) for done in (layer, layer + 1))
+        sources, targets = (index.cpu().numpy() for index in (block.sources, block.targets))
+        heard, told = place[sources], place[targets]
+        chosen = (told >= 0) & (told < after)
+        arcs = (
+            np.concatenate([targets, block.n_out + told[chosen]]),
+            np.concatenate([sources, np.where(heard >= 0, block.n_in + heard, sources)[chosen]]),
+        )
+        coefficients = block.coefficients.cpu().numpy()
+        grown.append(
+            Block.of(
+                (block.n_out + after, block.n_in + before),
+                arcs,
+                np.concatenate([coefficients, coefficients[chosen]]),
+                like,
+                block.transposed is None,
+                None if block.n_in == block.n_out else np.r_[: block.n_out, block.n_in : block.n_in + after],
+            )
+        )
+    return grown
