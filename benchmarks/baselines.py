@@ -3,6 +3,7 @@
     python benchmarks/baselines.py fl60                      main and novel clients, 800 rounds, the data set's own rate
     python benchmarks/baselines.py fl60 --lrs 0.01,0.03,0.1  the best rate of each method by validation
     python benchmarks/baselines.py practical                 digits, three groups; Wilcoxon tests against all others
+    python benchmarks/baselines.py practical_linear          the same with a linear model
     python benchmarks/baselines.py pathological
     python benchmarks/baselines.py iid
 
@@ -14,6 +15,7 @@ on digits. p-values are two-sided Wilcoxon tests over clients (all seeds), zero 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import multiprocessing
 import statistics
@@ -26,15 +28,26 @@ METHODS = (
     "pfedme", "ditto", "sfl", "fedamp", "heurfedamp", "pfedhn", "panacea_mlp", "panacea_gn", "panacea",
 )  # fmt: skip
 DIGITS: dict[str, Any] = {
-    "data": "digits", "data.groups": 3, "model": "mlp", "model.hidden": [64], "rounds": 100, "cohort": 20,
+    "data": "digits", "data.groups": 3, "rounds": 100, "cohort": 20,
     "eval_every": 5,
 }  # fmt: skip
+MLP: dict[str, Any] = {"model": "mlp", "model.hidden": [64]}
 SETTINGS: dict[str, dict[str, Any]] = {
     "fl60": {"data": "fl60", "rounds": 800, "eval_every": 20},
-    **{split: {**DIGITS, "data.split": split} for split in ("practical", "pathological", "iid")},
+    **{split: {**DIGITS, **MLP, "data.split": split} for split in ("practical", "pathological", "iid")},
+    "practical_linear": {**DIGITS, "data.split": "practical", "model": "linear"},
+}
+VARIANTS: dict[str, list[dict[str, Any]]] = {  # chosen on validation data together with the learning rate
+    "fedamp": [{"method.sigma_factor": 1.0}, {"method.sigma_factor": 3.0}],
+    "heurfedamp": [{"method.cos_on": "params"}, {"method.cos_on": "delta", "method.sigma": 10.0}],
+    "ditto": [{"method.lam": 0.05}, {"method.lam": 1.0}],
+    "fedprox": [{"method.mu": 0.01}, {"method.mu": 0.1}],
+    "fedprox_ft": [{"method.mu": 0.01}, {"method.mu": 0.1}],
+    "perfedavg": [{"method.inner_lr": 0.01}, {"method.inner_lr": 0.1}],
 }
 WITH_GRAPH = ("sfl", "panacea", "panacea_gn")
-LRS = {"fl60": [0.1], "practical": [0.03, 0.1, 0.3], "pathological": [0.03, 0.1, 0.3], "iid": [0.03, 0.1, 0.3]}
+LRS = {"fl60": [0.1]}  # the data set's own
+LRS |= {setting: [0.03, 0.1, 0.3] for setting in SETTINGS if setting != "fl60"}
 
 
 def train(keys: dict[str, Any]) -> dict[str, Any]:
@@ -70,9 +83,9 @@ def jobs(setting: str, methods: Iterable[str], lrs: Iterable[float], seeds: Iter
     """The keys of every run of a table."""
     for method in methods:
         graph = {"graph": "knn", "graph.by": "labels"} if setting != "fl60" and method in WITH_GRAPH else {}
-        for lr in lrs:
-            for seed in seeds:
-                yield {**SETTINGS[setting], **graph, "method": method, "lr": lr, "seed": seed}
+        variants = VARIANTS.get(method, [{}]) if setting != "fl60" else [{}]
+        for lr, variant, seed in itertools.product(lrs, variants, seeds):
+            yield {**SETTINGS[setting], **graph, "method": method, **variant, "lr": lr, "seed": seed}
 
 
 def run_all(wanted: list[dict[str, Any]], store: Path, workers: int) -> list[dict[str, Any]]:
@@ -87,49 +100,55 @@ def run_all(wanted: list[dict[str, Any]], store: Path, workers: int) -> list[dic
     return [next(result for result in known if result["keys"] == keys) for keys in wanted]
 
 
-def best_rate(results: list[dict[str, Any]], method: str, lrs: list[float]) -> float | None:
-    """The rate with the best validation metric over seeds; None where every run failed."""
-    scores = {}
-    for lr in lrs:
-        runs = [r for r in results if r["keys"]["method"] == method and r["keys"]["lr"] == lr]
-        if runs and all("val" in run for run in runs):
-            scores[lr] = statistics.fmean(run["val"] for run in runs)
-    return max(scores, key=lambda lr: scores[lr]) if scores else None
+def best_runs(results: list[dict[str, Any]], method: str) -> tuple[str, list[dict[str, Any]]]:
+    """The setting (rate and method keys) with the best validation metric, and its runs; none where every one failed."""
+    settings: dict[str, list[dict[str, Any]]] = {}
+    for result in results:
+        keys = result["keys"]
+        if keys["method"] == method:
+            shown = {key: value for key, value in keys.items() if key == "lr" or key.startswith("method.")}
+            settings.setdefault(" ".join(f"{key}={value}" for key, value in shown.items()), []).append(result)
+    scores = {
+        name: statistics.fmean(run["val"] for run in runs)
+        for name, runs in settings.items()
+        if all("val" in run for run in runs)
+    }
+    best = max(scores, key=lambda name: scores[name], default="")
+    return best, settings.get(best, [])
 
 
-def report(setting: str, results: list[dict[str, Any]], methods: list[str], lrs: list[float]) -> None:
-    """The table."""
-    from scipy.stats import wilcoxon
-
+def report(setting: str, results: list[dict[str, Any]], methods: list[str]) -> None:
+    """The table, and tests over clients."""
     which = "last" if setting == "fl60" else "chosen"
     clients: dict[str, list[float]] = {}
     print(f"\n{setting}: mean over clients and seeds (spread over seeds)")
     for method in methods:
-        lr = best_rate(results, method, lrs)
-        runs = [r for r in results if r["keys"]["method"] == method and r["keys"]["lr"] == lr]
-        if lr is None:
-            failed = next(r for r in results if r["keys"]["method"] == method and "error" in r)
-            print(f"{method:12s} {failed['error']}")
+        best, runs = best_runs(results, method)
+        if not runs:
+            print(f"{method:12s} {next(r['error'] for r in results if r['keys']['method'] == method and 'error' in r)}")
             continue
         clients[method] = [value for run in runs for value in run[which]]
         means = [statistics.fmean(run[which]) for run in runs]
         novel = [statistics.fmean(run["novel"]) for run in runs if run["novel"]]
-        line = f"{method:12s} lr {lr:<5g} main {statistics.fmean(means):6.2f} ({_spread(means):5.2f})"
+        line = f"{method:12s} main {statistics.fmean(means):6.2f} ({_spread(means):5.2f})"
         if novel:
             line += f"  novel {statistics.fmean(novel):6.2f} ({_spread(novel):5.2f})"
-        print(line)
-    for method in ("fedamp", "heurfedamp"):
-        for other, values in clients.items():
-            if setting == "fl60" or method not in clients or other == method:
-                continue
-            differences = [a - b for a, b in zip(clients[method], values, strict=True)]
-            p = wilcoxon(differences, zero_method="wilcox").pvalue if any(differences) else 1.0
-            print(f"{method:12s} - {other:12s} {statistics.fmean(differences):+6.2f}  p = {p:.2g}")
-    if setting == "pathological":
-        for method, values in clients.items():
-            differences = [a - b for a, b in zip(values, clients.get("fedavg", values), strict=True)]
-            p = wilcoxon(differences, zero_method="wilcox").pvalue if any(differences) else 1.0
-            print(f"{method:12s} - fedavg       {statistics.fmean(differences):+6.2f}  p = {p:.2g}")
+        print(f"{line}  {best}")
+    practical = setting.startswith("practical")
+    for method in ["fedamp", "heurfedamp"] if practical else list(clients) if setting == "pathological" else []:
+        others = clients if practical else {"fedavg": clients.get("fedavg", [])}
+        for other, values in others.items():
+            if other != method and method in clients:
+                print(f"{method:12s} - {other:12s} {compared(clients[method], values)}")
+
+
+def compared(ours: list[float], theirs: list[float]) -> str:
+    """Mean difference over clients and its p-value."""
+    from scipy.stats import wilcoxon
+
+    differences = [a - b for a, b in zip(ours, theirs, strict=True)]
+    p = wilcoxon(differences, zero_method="wilcox").pvalue if any(differences) else 1.0
+    return f"{statistics.fmean(differences):+6.2f}  p = {p:.2g}  ({len(differences)} clients)"
 
 
 def _spread(values: list[float]) -> float:
@@ -153,7 +172,7 @@ def main() -> None:
     wanted = list(jobs(given.setting, methods, lrs, [int(seed) for seed in given.seeds.split(",")]))
     results = run_all(wanted, given.store, given.workers)
     if not given.no_table:
-        report(given.setting, results, methods, lrs)
+        report(given.setting, results, methods)
 
 
 if __name__ == "__main__":

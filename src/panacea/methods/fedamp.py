@@ -27,16 +27,16 @@ class FedAmpParameters(MessagePassingParameters):
     sigma: Literal["median"] | PositiveFloat = Field(
         "median", description="scale of squared distances; median: of those of the round, times sigma_factor (ours)"
     )
-    sigma_factor: float = Field(0.1, gt=0, description="with sigma=median: its factor (our grid: 0.1, 1, 10)")
+    sigma_factor: float = Field(1.0, gt=0, description="with sigma=median: its factor (our grid: 0.1, 1, 10)")
     alpha: Literal["auto"] | PositiveFloat = Field(
         "auto",
         description="alpha_k, the server's step; auto: coupling * sigma / (clients - 1), and then rho = lam (ours)",
     )
     coupling: float = Field(
-        3.0, gt=0, description="with alpha=auto: off-diagonal weight of equal models, before the guard"
+        10.0, gt=0, description="with alpha=auto: off-diagonal weight of equal models, before the guard"
     )
     alpha_power: float = Field(0.0, ge=0, le=1, description="alpha_k = alpha / k^power: 0 constant, 0.5..1 decreasing")
-    lam: float = Field(1.0, ge=0, description="lambda; the client's pull is rho = lambda / alpha_k")
+    lam: float = Field(0.1, ge=0, description="lambda; the client's pull is rho = lambda / alpha_k")
 
 
 @method("fedamp")
@@ -112,13 +112,13 @@ class HeurFedAmpParameters(MessagePassingParameters):
     """Hyper-parameters of HeurFedAMP."""
 
     self_weight: float = Field(
-        0.3, ge=0, le=1, description="xi_ii, weight of the client's own model (our grid: 0.1..0.9)"
+        0.1, ge=0, le=1, description="xi_ii, weight of the client's own model (our grid: 0.1..0.9)"
     )
     sigma: float = Field(25.0, ge=0, description="sharpness of the softmax of cosines (our grid: 1, 10, 25, 50, 100)")
     cos_on: Literal["params", "delta"] = Field(
         "params", description="cosine of models (paper), or of what they moved since the start (ours, tells more apart)"
     )
-    rho: float = Field(1.0, ge=0, description="lambda / alpha_k, the client's pull towards u_i (our grid: 0.01..10)")
+    rho: float = Field(0.1, ge=0, description="lambda / alpha_k, the client's pull towards u_i (our grid: 0.01..10)")
 
 
 @method("heurfedamp")
