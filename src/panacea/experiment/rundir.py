@@ -50,6 +50,7 @@ class RunDirectory:
         self.summary = path / "summary.json"
         self.graph = path / "graph.npz"
         self.graph_summary = path / "graph.json"
+        self.collaboration = path / "collaboration.npz"
         self.report = path / "report.html"
         self.figures = path / "figures"
         self.checkpoints = CheckpointStore(path / "checkpoint")

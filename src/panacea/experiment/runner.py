@@ -14,6 +14,7 @@ import torch
 
 from panacea.core.round import Report, run_round
 from panacea.errors import RequestError, RunFailure
+from panacea.evaluation.collaboration import collaboration_numbers, collaboration_weights
 from panacea.evaluation.evaluate import Evaluation, evaluate_alternatives, evaluate_clients
 from panacea.evaluation.metrics import mean, spread, worst_decile
 from panacea.experiment.checkpoint import Checkpoint
@@ -145,9 +146,11 @@ def _evaluate(
 
 
 def _method_numbers(experiment: Experiment) -> dict[str, float]:
-    """The method's own numbers for the log."""
-    state = experiment.state
-    return experiment.method.diagnostics(state.server, state.clients, experiment.federation.train_ids)
+    """The method's own numbers for the log, and who mixes with whom."""
+    state, federation = experiment.state, experiment.federation
+    numbers = experiment.method.diagnostics(state.server, state.clients, federation.train_ids)
+    weights = collaboration_weights(experiment.method, state, experiment.target, federation)
+    return numbers | collaboration_numbers(weights, federation)
 
 
 def _refuse_divergence(experiment: Experiment, evaluation: Evaluation) -> None:
@@ -279,6 +282,11 @@ def client_table(experiment: Experiment) -> list[tuple[Any, ...]]:
 
 def _write_results(experiment: Experiment, directory: RunDirectory, summary: dict[str, Any]) -> None:
     write_csv(directory.clients, client_columns(experiment), client_table(experiment))
+    weights = collaboration_weights(experiment.method, experiment.state, experiment.target, experiment.federation)
+    if weights is not None:
+        content = io.BytesIO()
+        np.savez_compressed(content, clients=experiment.federation.train_ids, weights=weights)
+        write_atomically(directory.collaboration, content.getvalue())
     numbers = graph_summary(experiment.federation)
     if experiment.federation.graph is not None and numbers is not None:
         content = io.BytesIO()

@@ -89,7 +89,7 @@ class FedAmp(MessagePassing):
         alpha = p.coupling / max(len(known) - 1, 1) if p.alpha == "auto" else p.alpha / sigma
         xi = alpha / round**p.alpha_power * torch.where(usable, _slope(p.attention, squared / sigma), 0.0)
         xi = xi / xi.sum(dim=1, keepdim=True).clamp_min(1.0)  # the guard: a mixture, never an extrapolation
-        return torch.where(same, 1 - xi.sum(dim=1, keepdim=True), xi)
+        return torch.where(same, (1 - xi.sum(dim=1, keepdim=True)).clamp_min(0.0), xi)
 
     def pull(self, round: int) -> float:
         """``lambda / alpha_k``."""

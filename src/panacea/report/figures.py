@@ -12,7 +12,7 @@ from panacea.experiment.experiment import Experiment
 from panacea.experiment.rundir import RunDirectory
 from panacea.experiment.runner import client_table
 from panacea.report.canvas import BLUE, GREY, ORANGE, new_figure, save_figure
-from panacea.report.model_figures import draw_embeddings, draw_server, draw_similarity
+from panacea.report.model_figures import draw_collaboration, draw_embeddings, draw_server, draw_similarity
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -41,6 +41,7 @@ def draw_run(experiment: Experiment, directory: RunDirectory) -> list[tuple[str,
             "what the server knows of its clients: embeddings, links",
         ),
         ("models", draw_similarity(experiment), "how alike the clients' models are"),
+        ("collaboration", draw_collaboration(experiment), "whose models are mixed into whose, and how much"),
         ("server", draw_server(lines), "the server's steps over rounds"),
     ]
     for stem, figure, _ in learnt:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from panacea.evaluation.collaboration import collaboration_weights
 from panacea.evaluation.evaluate import personal_models
 from panacea.experiment.experiment import Experiment
 from panacea.hypernets import GeneratingMethod
@@ -15,14 +16,14 @@ from panacea.report.canvas import BLUE, GREY, ORANGE, new_figure
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["draw_embeddings", "draw_server", "draw_similarity"]
+__all__ = ["draw_collaboration", "draw_embeddings", "draw_server", "draw_similarity"]
 
 Floats = npt.NDArray[np.float64]
 _MOST = 1_000  # clients in a figure, at most: the first ones
 
 
 def client_property(experiment: Experiment) -> tuple[Floats, str]:
-    """A number per client to colour it by, and its name: group, angle or first feature, degree, samples."""
+    """A number per client to colour it by, and its name: group, first feature, degree or samples."""
     federation = experiment.federation
     if federation.groups is not None:
         return federation.groups.astype(float), "group"
@@ -95,6 +96,28 @@ def draw_similarity(experiment: Experiment, order: tuple[Floats, str] | None = N
     figure.colorbar(image, ax=axes, label="cosine of models, mean taken off", shrink=0.8)
     axes.set_xlabel(f"training clients, ordered by {name}")
     axes.set_ylabel("training clients")
+    return figure
+
+
+def draw_collaboration(experiment: Experiment) -> Figure | None:
+    """The weights a method mixes clients' models with, clients ordered by group; None for methods without any."""
+    federation = experiment.federation
+    weights = collaboration_weights(experiment.method, experiment.state, experiment.target, federation)
+    if weights is None or len(weights) < 2:
+        return None
+    values, name = client_property(experiment)
+    own = values[federation.train_ids]
+    order = np.argsort(own, kind="stable")
+    figure, axes = new_figure(5.2, 4.4)
+    axes.grid(visible=False)
+    image = axes.imshow(weights[np.ix_(order, order)], cmap="viridis", vmin=0, interpolation="nearest")
+    if federation.groups is not None:
+        for edge in np.flatnonzero(np.diff(own[order])) + 0.5:
+            axes.axhline(edge, color="white", linewidth=0.8)
+            axes.axvline(edge, color="white", linewidth=0.8)
+    figure.colorbar(image, ax=axes, label="weight", shrink=0.8)
+    axes.set_xlabel(f"whose model (training clients, ordered by {name})")
+    axes.set_ylabel("is mixed into whose")
     return figure
 
 
