@@ -9,7 +9,7 @@ import typer
 
 from panacea.cli.root import Arguments, AsJson, Debug, KeysCommand, PlainCommand, Quiet, app
 
-__all__ = ["config", "datasets", "graphs", "methods", "theory"]
+__all__ = ["bench", "config", "datasets", "graphs", "methods", "theory"]
 
 
 @app.command(cls=PlainCommand)
@@ -101,3 +101,23 @@ def theory(
     from panacea.cli.theorising import check_theory  # noqa: PLC0415
 
     check_theory(names or [], trials, seed, search, out, as_json=as_json, quiet=quiet)
+
+
+@app.command(cls=PlainCommand)
+def bench(
+    what: Annotated[str, typer.Argument(metavar="methods", help="what to measure")] = "methods",
+    methods: Annotated[str | None, typer.Option("--methods", help="only these, separated by commas")] = None,
+    repeats: Annotated[int, typer.Option("--repeats", help="timed rounds of each engine")] = 7,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Measure the speed of this installation: a round of every method, fast engine against reference engine.
+
+    Both engines take turns in one run; the table shows medians, and a ratio is of medians.
+
+    Example: panacea bench methods --methods fedavg,scaffold,panacea
+    """
+    from panacea.cli.benching import bench_command  # noqa: PLC0415
+
+    bench_command(what, methods, repeats, as_json=as_json, quiet=quiet)

@@ -1,0 +1,92 @@
+"""How fast each method's rounds are here, in both engines."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from panacea.core.round import run_round
+from panacea.errors import PanaceaError
+from panacea.experiment.config import build_config
+from panacea.experiment.experiment import Experiment
+from panacea.methods import find_method, method_names
+
+__all__ = ["WORKLOAD", "MethodSpeed", "measure_methods"]
+
+WORKLOAD = "W1: fl60, MLP 2-16-16-2, 5 clients a round, 50 local steps of batches of 64, server work included"
+_ENGINES = ("vectorised", "sequential")
+_WARM_UP = 2  # rounds in which code is recorded and caches are filled
+
+
+@dataclass(frozen=True)
+class MethodSpeed:
+    """A method's median round.
+
+    Attributes:
+        method: its name.
+        gradients: gradient evaluations of one local step.
+        vectorised_ms: milliseconds of a round in the fast engine.
+        sequential_ms: and in the reference engine, on the same clients and batches.
+        ratio: of the two medians.
+    """
+
+    method: str
+    gradients: int
+    vectorised_ms: float
+    sequential_ms: float
+    ratio: float
+
+
+def measure_methods(
+    names: Sequence[str] = (), repeats: int = 7, tell: Callable[[str], None] | None = None
+) -> list[MethodSpeed]:
+    """Time rounds of W1 in both engines, taking turns, one thread.
+
+    Args:
+        names: methods; all registered ones by default.
+        repeats: timed rounds of each engine, after two that are not counted.
+        tell: called with each method's name before it is measured.
+
+    Raises:
+        RequestError: an unknown method.
+    """
+    wanted = list(names) or method_names()
+    for name in wanted:
+        find_method(name)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        found = []
+        for name in wanted:
+            if tell is not None:
+                tell(name)
+            found.append(_measure(name, repeats))
+        return found
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _measure(name: str, repeats: int) -> MethodSpeed:
+    experiments = {engine: _experiment(name, engine) for engine in _ENGINES}
+    times: dict[str, list[float]] = {engine: [] for engine in _ENGINES}
+    for number in range(_WARM_UP + repeats):
+        for engine, experiment in experiments.items():
+            cohort = experiment.cohort(experiment.state.round + 1)
+            begin = time.perf_counter()
+            experiment.state, _ = run_round(experiment.method, experiment.state, cohort, experiment.engine)
+            if number >= _WARM_UP:
+                times[engine].append(time.perf_counter() - begin)
+    fast, slow = (1e3 * statistics.median(times[engine]) for engine in _ENGINES)
+    return MethodSpeed(name, experiments["vectorised"].method.gradients, fast, slow, slow / fast)
+
+
+def _experiment(name: str, engine: str) -> Experiment:
+    keys = {"data": "fl60", "method": name, "engine": engine, "rounds": 800, "seed": 0, "device": "cpu"}
+    try:
+        return Experiment(build_config(keys))
+    except PanaceaError:  # FedBN wants a network with BatchNorm
+        return Experiment(build_config({**keys, "model": "mlp", "model.norm": "batch"}))
