@@ -69,17 +69,19 @@ def play(experiment: Experiment, rounds: int) -> list[Report]:
 
 
 def trajectory(experiment: Experiment) -> dict[str, torch.Tensor]:
-    """Everything a method's parameters can influence: server, clients, evaluated models of old and new clients."""
+    """Everything a method's parameters can influence: server, clients, evaluated models of old and new clients and
+    what they make of the clients' samples."""
     from panacea.evaluation.evaluate import personal_models
 
     tensors = {
         name: value for name, value in experiment.to_checkpoint().tensors.items() if not name.startswith("history")
     }
     for novel, ids in ((False, experiment.federation.train_ids), (True, experiment.federation.novel_ids)):
-        params, _ = personal_models(
+        params, statistics = personal_models(
             experiment.method, experiment.state, experiment.engine, experiment.federation, ids, novel=novel
         )
         tensors[f"evaluated.{novel}"] = params
+        tensors[f"loss.{novel}"] = torch.from_numpy(experiment.engine.evaluate(params, statistics, ids, "train").loss)
     return tensors
 
 

@@ -10,6 +10,7 @@ import itertools
 import pickle
 import types
 import typing
+from fractions import Fraction
 from typing import Any, Literal
 
 import numpy as np
@@ -34,6 +35,7 @@ MODELS_SENT = {
     **dict.fromkeys(("fedavg", "fedavg_ft", "fedprox", "fedprox_ft"), (1, 1)),
     **dict.fromkeys(("panacea", "panacea_gn", "panacea_mlp", "pfedhn"), (1, 1)),
     "pfedhn_pc": (20 / 32, 20 / 32),  # the last layer (12 of 32 parameters) stays with the client
+    "fedcg": (1, Fraction(633, 1165)),  # all but teacher (516) and A (16); tests/methods/test_fedcg.py has the formula
 }
 
 # a knob of one choice shows with that choice only
@@ -46,8 +48,20 @@ CONTEXT: dict[str, dict[str, Any]] = {
     "fit_lr": {"novel": "fit_embedding"},
     "random_nodes": {"pairs": "sampled"},
     "pairs": {"random_nodes": 0},
+    "bottleneck": {"w_mode": "bottleneck"},
+    "adjacency": {"layers": "all"},
 }
-OTHER: dict[str, Any] = {"clip": 0.01, "novel_h0": "random", "random_nodes": 0, "pairs": "sampled"}
+OTHER: dict[str, Any] = {
+    "clip": 0.01,
+    "novel_h0": "random",
+    "random_nodes": 0,
+    "pairs": "sampled",
+    "layers": "all",
+    "source": "kmeans",
+    "teacher_every": 1,
+    "beta": 0.8,
+    "bottleneck": 2,
+}
 KEYS: dict[str, dict[str, Any]] = {"pairs": {"cohort": 1}, "random_nodes": {"cohort": 1}}
 SAME_NUMBERS = {"execution"}  # how something is computed; tests/hypernets checks that it is the same
 

@@ -19,7 +19,7 @@ from panacea.core.round import Trained
 from panacea.core.types import Batch, ClientIds, Cohort
 from panacea.engines.base import LocalSettings, Samples, Scores
 from panacea.errors import PanaceaError, RunFailure
-from panacea.models.target import TargetModel, sample_losses, sample_metric
+from panacea.models.target import TargetModel, objective, sample_losses, sample_metric
 
 __all__ = ["SequentialEngine"]
 
@@ -42,10 +42,11 @@ class _Gradient:
         key = torch.tensor((self.key + self.calls) % 2**63, dtype=torch.int64, device=params.device)
         x = batch.x.clone()  # a module may write into its input
         outputs, statistics = self.target.forward(leaf, self.statistics, x, training=True, key=key, frozen=self.frozen)
-        loss = (sample_losses(self.target.task, outputs, batch.y) * batch.weight).sum()
+        minimised, losses = objective(self.target.task, outputs, batch.y)
+        loss = (minimised * batch.weight).sum()
         (gradient,) = torch.autograd.grad(loss if extra is None else loss + extra(leaf).sum(), leaf)
         self.calls += 1
-        self.loss += float(loss.detach())
+        self.loss += float(loss.detach() if losses is minimised else (losses.detach() * batch.weight).sum())
         if track:
             self.statistics = statistics
         return gradient

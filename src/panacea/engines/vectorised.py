@@ -17,7 +17,7 @@ from panacea.core.types import Batch, ClientIds, Cohort
 from panacea.engines.base import LocalSettings, Samples, Scores
 from panacea.engines.forward import build_forward
 from panacea.engines.tracing import Kernel, TracedKernel
-from panacea.models.target import TargetModel, sample_losses, sample_metric
+from panacea.models.target import TargetModel, objective, sample_losses, sample_metric
 
 __all__ = ["VectorisedEngine", "default_block"]
 
@@ -153,8 +153,8 @@ class VectorisedEngine:
         parts = [part.detach().requires_grad_(True) for part in self.target.layout.parts(params)]
         frozen = self.local.frozen_statistics
         outputs, new = self.forward(parts, statistics, x, training=True, key=key, mask=mask, frozen=frozen)
-        losses = sample_losses(self.target.task, outputs, y)
-        pieces = torch.autograd.grad(losses, parts, grad_outputs=weight, materialize_grads=True)
+        minimised, losses = objective(self.target.task, outputs, y)
+        pieces = torch.autograd.grad(minimised, parts, grad_outputs=weight, materialize_grads=True)
         loss = (losses.detach() * weight).sum(dim=1)
         return self.target.layout.join(pieces), loss, new
 

@@ -3,6 +3,7 @@
 from panacea.core.local import Iterate, Local, Sgd
 from panacea.core.method import Adaptation, Method, MethodParameters, Model
 from panacea.methods.fedavg import FedAvg, FedAvgFt
+from panacea.methods.fedcg import FedCg
 from panacea.methods.fedprox import FedProx, FedProxFt
 from panacea.methods.panacea import Panacea, PanaceaGn
 from panacea.methods.panacea_mlp import PanaceaMlp
@@ -15,6 +16,7 @@ __all__ = [
     "Adaptation",
     "FedAvg",
     "FedAvgFt",
+    "FedCg",
     "FedProx",
     "FedProxFt",
     "Iterate",
