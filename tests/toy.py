@@ -81,7 +81,9 @@ def trajectory(experiment: Experiment) -> dict[str, torch.Tensor]:
             experiment.method, experiment.state, experiment.engine, experiment.federation, ids, novel=novel
         )
         tensors[f"evaluated.{novel}"] = params
-        tensors[f"loss.{novel}"] = torch.from_numpy(experiment.engine.evaluate(params, statistics, ids, "train").loss)
+        if len(ids):
+            scores = experiment.engine.evaluate(params, statistics, ids, "train")
+            tensors[f"loss.{novel}"] = torch.from_numpy(scores.loss)
     return tensors
 
 

@@ -39,9 +39,7 @@ class FedCgParameters(MethodParameters):
     branch: Literal["residual", "specific_only", "separate_models"] = Field(
         "residual", description="eq. (4) of the paper; domains' layers alone; or a whole network per domain"
     )
-    w_mode: WMode = Field(
-        "per_filter", description="W over whole layers (paper), bottleneck, per filter (ours), or none"
-    )
+    w_mode: WMode = Field("per_filter", description="W of whole layers (paper), bottleneck, per filter (ours), or none")
     bottleneck: int = Field(16, ge=1, description="w_mode=bottleneck: divides the features by this (paper, FEMNIST)")
     gcn_layers: int = Field(1, ge=1, le=8, description="graph convolutions; paper: 1 for CelebA, 2 for FEMNIST")
     adjacency: Literal["shared", "per_layer"] = Field(
@@ -116,8 +114,8 @@ class FedCg(Method):
 
     Parameters:
         domains: D = 4 in the paper's final comparison.
-        layers: ``last`` as there: the last convolution; ``all``: convolutions and batch normalisations (CelebA). In a
-            network without convolutions: linear layers. Or layers' names joined by ``+``.
+        layers: ``last`` as there: the last convolution; ``all``: convolutions and batch normalisations (CelebA); where
+            there are no convolutions: linear layers. Or layers' names joined by ``+``.
         source: ``teacher``; ``oracle``: the client's known group (Table 3), also at test; ``kmeans`` (Table 4): k-means
             over the directions of the clients' first updates, see below.
         branch: ``residual``; ``specific_only``: the chosen layers have no theta_a ("GCN" of Table 3);
@@ -128,16 +126,16 @@ class FedCg(Method):
         bottleneck, gcn_layers: 16 and 2 for FEMNIST, ``Vhat = relu(A relu(A V W_1) W_2)``; 1 for CelebA. One layer
             with a bottleneck is ``relu(A V W_1 W_2)``.
         adjacency: eqs. (5) and (6) have one A; the text speaks of a graph per layer.
-        a_kind: ``uniform``: 1/D; ``hamming``: h is one over the number of bits in which two groups differ, for groups
-            numbered by D = 2^n combinations of n attributes; both are constant.
-        a_init, beta, out_relu, soft_test: as in the paper's final comparison; soft_test off: the student's favourite.
+        a_kind: also constant A: ``uniform``: 1/D; ``hamming``: h is one over the number of bits in which two groups
+            differ, for groups numbered by D = 2^n combinations of n attributes.
+        a_init, out_relu, soft_test: as in the paper's final comparison; soft_test off: the student's favourite.
+        beta: the paper's 0.5 makes all of A 1/2 for D = 2, and so both domains the same; take another one there.
         lambda_init, learn_lambda: lambda_l starts at 1; the paper does not say.
         student_lr: 1e-4 as in the paper, without weight decay; momentum is the experiment's, clipping its own.
         teacher_every: T is not given in the paper.
         standardise: ours. A random teacher's favourite is mostly one and the same domain for all samples, and stays so.
             ``batch`` standardises its scores over a client's batch; ``federation`` takes off their mean over all
-            clients, so that domains share the samples (2 D numbers more travel each way, the means of teacher and
-            student as the clients saw them).
+            clients, so that domains share the samples (2 D numbers more travel each way: means of teacher and student).
         weighting: see FedAvg.
 
     Reduces to: FedAvg, for theta_a, with lambda_init = 0 and learn_lambda off.
@@ -224,7 +222,9 @@ class FedCg(Method):
         """FedAvg of all that was trained; then A from V, and the teacher from the student every T rounds."""
         p, setting, old = self.parameters, self.setting, server.params
         trained = weighted_mean(uploads.params, cohort.weights(p.weighting))
-        params = torch.cat([trained, old[self.sent :]])
+        before, now = old[self.student : self.sent], trained[self.student :]
+        seen = torch.lerp(before, now, max(1 / cohort.round, 0.1))  # of all clients, not of this cohort alone
+        params = torch.cat([trained[: self.student], seen, old[self.sent :]])
         if p.a_kind == "similarity" and self.layers:
             parts = setting.layout.unflatten(params)
             nodes = [parts[f"{layer}.nodes"].flatten(1) for layer in self.layers]
@@ -287,10 +287,9 @@ class FedCg(Method):
             if f"{layer}.balance" in parts
         }
         a, d = parts.get("given.adjacency"), self.parameters.domains
-        if a is None or d == 1:
-            return found
-        found["a_largest"] = float((a - a * torch.eye(d).to(a)).max())
-        if d <= 4 and len(a) == 1:
+        if a is not None and d > 1:
+            found["a_largest"] = float((a - a * torch.eye(d).to(a)).max())
+        if a is not None and d <= 4 and len(a) == 1:
             found |= {f"a_{i}{j}": float(a[0, i, j]) for i in range(d) for j in range(d) if i != j}
         return found
 

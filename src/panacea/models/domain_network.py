@@ -113,6 +113,7 @@ class DomainNetwork(nn.Module):
         self.given = _Given(teacher, domains, graphs)
         if standardise == "batch":
             self.scores = nn.BatchNorm1d(domains, affine=False)
+        self.to(next(network.parameters()).dtype)
 
     def forward(self, x: Tensor) -> Tensor | tuple[Tensor, Tensor]:
         """Outputs; in training (outputs, the student's loss ``[B]``)."""
