@@ -26,11 +26,11 @@ from panacea.experiment.experiment import Experiment
 from panacea.experiment.modules import client_module, observed
 from panacea.experiment.runner import run_experiment
 
-FOUND = {"student_lr": 0.05, "standardise": "federation"}
+FOUND = {"student_lr": 0.2, "standardise": "federation"}
 ROWS: dict[str, tuple[str, dict[str, Any]]] = {
     "fedavg": ("fedavg", {}),
     "fedcg D=4, the paper's student": ("fedcg", {}),
-    "fedcg D=4, student_lr 0.05": ("fedcg", {"student_lr": 0.05}),
+    "fedcg D=4, student_lr 0.2": ("fedcg", {"student_lr": 0.2}),
     "fedcg D=4, levelled": ("fedcg", FOUND),
     "fedcg D=2, levelled": ("fedcg", {"domains": 2, "beta": 0.9, **FOUND}),
     "fedcg D=2, oracle": ("fedcg", {"domains": 2, "beta": 0.9, "source": "oracle"}),
@@ -85,7 +85,7 @@ def run(method: str, parameters: dict[str, Any], seed: int, rounds: int, hidden:
 def main() -> None:
     """Print a row per setting: mean over seeds, and every seed's ARI and accuracy."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--rounds", type=int, default=150)
     parser.add_argument("--hidden", type=int, default=32)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     options = parser.parse_args()

@@ -22,7 +22,7 @@ from panacea.core.types import Batch, ClientIds, Cohort, Newcomers, Setting
 from panacea.data.task import Task
 from panacea.methods.registry import method
 from panacea.models.domain_graph import AdjacencyInit, AdjacencyKind, first_adjacency, similarity
-from panacea.models.domain_network import DomainNetwork, Source, Standardise
+from panacea.models.domain_network import DomainNetwork, Source, Standardise, averaged_means
 from panacea.models.domains import DomainLayer, DomainPlan, WMode
 
 __all__ = ["FedCg"]
@@ -222,8 +222,7 @@ class FedCg(Method):
         """FedAvg of all that was trained; then A from V, and the teacher from the student every T rounds."""
         p, setting, old = self.parameters, self.setting, server.params
         trained = weighted_mean(uploads.params, cohort.weights(p.weighting))
-        before, now = old[self.student : self.sent], trained[self.student :]
-        seen = torch.lerp(before, now, max(1 / cohort.round, 0.1))  # of all clients, not of this cohort alone
+        seen = averaged_means(old[self.student : self.sent], trained[self.student :], cohort.round, p.teacher_every)
         params = torch.cat([trained[: self.student], seen, old[self.sent :]])
         if p.a_kind == "similarity" and self.layers:
             parts = setting.layout.unflatten(params)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from panacea.models.cnn import DomainClassifier
 from panacea.models.domains import DomainCopies, DomainPlan, Route, find_layers, hard, make_layer
 
-__all__ = ["DomainNetwork", "Source", "Standardise", "domain_classifier"]
+__all__ = ["DomainNetwork", "Source", "Standardise", "averaged_means", "domain_classifier"]
 
 Source = Literal["teacher", "oracle", "kmeans"]
 Standardise = Literal["off", "batch", "federation"]
@@ -113,7 +113,8 @@ class DomainNetwork(nn.Module):
         self.given = _Given(teacher, domains, graphs)
         if standardise == "batch":
             self.scores = nn.BatchNorm1d(domains, affine=False)
-        self.to(next(network.parameters()).dtype)
+        first = next(network.parameters(), None)
+        self.to(torch.get_default_dtype() if first is None else first.dtype)
 
     def forward(self, x: Tensor) -> Tensor | tuple[Tensor, Tensor]:
         """Outputs; in training (outputs, the student's loss ``[B]``)."""
@@ -164,6 +165,17 @@ class DomainNetwork(nn.Module):
             return found
         known = self.given.domain
         return known + (1 - known.sum()) * found
+
+
+def averaged_means(before: Tensor, now: Tensor, round: int, every: int) -> Tensor:
+    """``seen.means`` ``[2 D]`` after a round whose cohort saw `now`, for a teacher replaced `every` so many rounds.
+
+    The teacher stays the same between replacements, so its mean is averaged over these rounds' cohorts (the first
+    value, the student's at its last replacement, counts as one); the student moves, so its newest mean is the best.
+    """
+    rounds = (round - 1) % every + 1 + (round > every)
+    half = len(now) // 2
+    return torch.cat([torch.lerp(before[:half], now[:half], 1 / rounds), now[half:]])
 
 
 def _entropy(assigned: Tensor) -> float:
