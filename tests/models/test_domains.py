@@ -134,7 +134,7 @@ def test_the_domain_classifier_of_images_has_the_papers_size(inputs: tuple[int, 
 
 
 def test_means_of_a_fixed_teacher_are_averaged_and_of_the_student_not() -> None:
-    """T = 2. Rounds 1, 2: 4 and 8 give 4, 6. Then the student's 5 counts as one value; with 8 and 11 it gives 6.5, 8."""
+    """T = 2. Rounds 1, 2: 4 and 8 give 4, 6. Then the student's 5 counts as one value; with 8 and 11 it is 6.5, 8."""
     means = torch.zeros(2)
     for round, seen, expected in ((1, 4.0, 4.0), (2, 8.0, 6.0)):
         means = averaged_means(means, torch.tensor([seen, 10.0 * round]), round, 2)
