@@ -19,7 +19,7 @@ from panacea.experiment.modules import client_module, observed
 from panacea.methods import make_method
 from panacea.methods.fedcg import FedCgState
 from panacea.models.target import objective
-from tests.toy import largest_difference, play, toy_experiment, trajectory
+from tests.toy import largest_difference, outcome, play, toy_experiment, trajectory
 
 ENGINES = ("sequential", "vectorised")
 
@@ -161,7 +161,7 @@ def test_every_switch_trains_alike_in_both_engines(parameters: dict[str, Any]) -
     for engine in ENGINES:
         experiment = pictures(engine, **{"domains": 2} | parameters)
         losses = [report.loss for report in play(experiment, 8)]
-        results.append(trajectory(experiment))
+        results.append(outcome(experiment))
     assert largest_difference(*results) < 1e-9
     assert losses[-1] < losses[0]
 
