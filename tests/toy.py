@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from panacea.core.round import Report, run_round
+from panacea.core.types import ClientIds
 from panacea.data.federation import Federation
 from panacea.data.task import Task
 from panacea.experiment.config import build_config
@@ -72,17 +73,30 @@ def play(experiment: Experiment, rounds: int) -> list[Report]:
 
 def trajectory(experiment: Experiment) -> dict[str, torch.Tensor]:
     """Everything a method's parameters can influence: server, clients, evaluated models of old and new clients."""
-    from panacea.evaluation.evaluate import personal_models
-
     tensors = {
         name: value for name, value in experiment.to_checkpoint().tensors.items() if not name.startswith("history")
     }
     for novel, ids in ((False, experiment.federation.train_ids), (True, experiment.federation.novel_ids)):
-        params, _ = personal_models(
-            experiment.method, experiment.state, experiment.engine, experiment.federation, ids, novel=novel
-        )
-        tensors[f"evaluated.{novel}"] = params
+        tensors[f"evaluated.{novel}"] = _personal(experiment, ids, novel)[0]
     return tensors
+
+
+def outcome(experiment: Experiment) -> dict[str, torch.Tensor]:
+    """The trajectory, and what the evaluated networks make of the clients' samples."""
+    tensors = trajectory(experiment)
+    for novel, ids in ((False, experiment.federation.train_ids), (True, experiment.federation.novel_ids)):
+        if len(ids):
+            scores = experiment.engine.evaluate(*_personal(experiment, ids, novel), ids, "train")
+            tensors[f"loss.{novel}"] = torch.from_numpy(scores.loss)
+    return tensors
+
+
+def _personal(experiment: Experiment, ids: ClientIds, novel: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    from panacea.evaluation.evaluate import personal_models
+
+    return personal_models(
+        experiment.method, experiment.state, experiment.engine, experiment.federation, ids, novel=novel
+    )
 
 
 def wait_for_first_round(out: Path, seconds: float = 90) -> None:

@@ -240,6 +240,16 @@ def test_clients_by_name_and_an_own_network(tmp_path: Path) -> None:
         run.export("roma", tmp_path / "m.pt")
 
 
+@pytest.mark.parametrize("ending", ["safetensors", "onnx"])
+@pytest.mark.parametrize("parameters", [{}, {"layers": "all", "source": "kmeans", "soft_test": False}], ids=str)
+def test_a_network_that_the_method_enlarged(parameters: dict[str, Any], ending: str, tmp_path: Path) -> None:
+    keys = {f"method.{key}": value for key, value in parameters.items()}
+    run = pn.train("digits", "fedcg", rounds=1, local_steps=1, out=tmp_path, **keys)
+    file = run.export(0, tmp_path / f"m.{ending}")
+    x = torch.rand(4, 1, 8, 8)
+    assert torch.allclose(_by_the_card(file, x), run.model(0)(x), atol=1e-5)
+
+
 def test_training_imports_no_onnx() -> None:
     code = "import sys, panacea.api; sys.exit(any(name.startswith('onnx') for name in sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -12,6 +12,7 @@ import pickle
 import re
 import types
 import typing
+from fractions import Fraction
 from typing import Any, Literal
 
 import numpy as np
@@ -26,7 +27,7 @@ from panacea.core.records import leaves, named_leaves, rebuild, tree_map
 from panacea.core.types import Cohort
 from panacea.experiment.checkpoint import CheckpointStore
 from panacea.methods import find_method, method_names
-from tests.toy import largest_difference, play, toy_experiment, trajectory
+from tests.toy import largest_difference, outcome, play, toy_experiment, trajectory
 
 METHODS = method_names()
 
@@ -41,6 +42,7 @@ MODELS_SENT = {
     "fedbn": (32 / 42, 32 / 42),  # scales and shifts of five units stay, and so do their statistics
     **dict.fromkeys(("panacea", "panacea_gn", "panacea_mlp", "pfedhn"), (1, 1)),
     "pfedhn_pc": (20 / 32, 20 / 32),  # the last layer (12 of 32 parameters) stays with the client
+    "fedcg": (1, Fraction(633, 1165)),  # all but teacher (516) and A (16); tests/methods/test_fedcg.py has the formula
 }
 
 # a knob of one choice shows with that choice only
@@ -54,6 +56,8 @@ CONTEXT: dict[str, dict[str, Any]] = {
     "random_nodes": {"pairs": "sampled"},
     "pairs": {"random_nodes": 0},
     "novel_steps": {"novel": "fit"},
+    "bottleneck": {"w_mode": "bottleneck"},
+    "adjacency": {"layers": "all"},
 }
 OTHER: dict[str, Any] = {
     "clip": 0.01,
@@ -66,6 +70,10 @@ OTHER: dict[str, Any] = {
     "lam": 0.7,
     "head_share": 0.5,
     "outer_lr": 0.05,
+    "source": "kmeans",
+    "teacher_every": 1,
+    "beta": 0.8,
+    "bottleneck": 2,
 }
 KEYS: dict[str, dict[str, Any]] = {"pairs": {"cohort": 1}, "random_nodes": {"cohort": 1}}
 SAME_NUMBERS = {"execution"}  # how something is computed; tests/hypernets checks that it is the same
@@ -83,7 +91,7 @@ def _other_value(annotation: Any, default: Any) -> Any:
     if annotation is int:
         return (default or 2) + 3
     if annotation is str:
-        return "last"
+        return "all" if default == "last" else "last"
     if annotation is float:
         return 0.6 * (default or 0.0) + 0.2
     raise AssertionError(f"say how to vary a parameter of type {annotation}")
@@ -105,7 +113,7 @@ def test_no_dead_knob(name: str, knob: str) -> None:
     for parameters in ({}, {knob: other}):
         experiment = toy_experiment(name, CONTEXT.get(knob, {}) | parameters, **KEYS.get(knob, {}))
         play(experiment, 2)
-        results.append(trajectory(experiment))
+        results.append(outcome(experiment))
     same_shapes = all(a.shape == b.shape for a, b in zip(*(r.values() for r in results), strict=False))
     changed = results[0].keys() != results[1].keys() or not same_shapes
     assert changed or largest_difference(*results) > 1e-9, f"{name}: method.{knob} changes nothing"
@@ -210,7 +218,7 @@ def test_engines_agree(name: str, keys: dict[str, Any]) -> None:
     for engine in ("sequential", "vectorised"):
         experiment = toy_experiment(name, engine=engine, rounds=20, **keys)
         play(experiment, 20)
-        results.append(trajectory(experiment))
+        results.append(outcome(experiment))
     assert largest_difference(*results) < 1e-9
 
 
@@ -221,7 +229,7 @@ def test_engines_agree_in_float32_after_a_round(name: str) -> None:
     for engine in ("sequential", "vectorised"):
         experiment = toy_experiment(name, engine=engine, dtype="float32")
         play(experiment, 1)
-        results.append(trajectory(experiment))
+        results.append(outcome(experiment))
     assert largest_difference(*results) < 1e-5
 
 
@@ -264,12 +272,16 @@ def test_the_work_is_the_documented_one(name: str) -> None:
 def test_bytes_are_those_of_the_formula(name: str) -> None:
     experiment = toy_experiment(name, dtype="float32")
     (report,) = play(experiment, 1)
-    unit = 4 * experiment.target.layout.size * 3
+    layout = experiment.target.layout
+    unit = 4 * layout.size * 3
     down, up = MODELS_SENT[name]
     assert (report.bytes_down, report.bytes_up) == (down * unit, up * unit)
     facts = experiment.method.facts
     assert facts is not None
     values = {"U": unit / 3, "P": unit / 12, "P_own": _kept_locally(experiment)}
+    values["P_given"] = sum(
+        size for name, size in zip(layout.names, layout.sizes, strict=True) if name.startswith("given.")
+    )  # FedCG's teacher and adjacency are not sent back
     for formula, found in ((facts.down, report.bytes_down), (facts.up, report.bytes_up)):
         product = re.sub(r"(\d)(?=[A-Z(])", r"\1*", formula)  # 4P is 4 * P
         assert eval(product, {"__builtins__": {}}, values) == found / 3, f"{name}: {formula}"

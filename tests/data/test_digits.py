@@ -52,6 +52,41 @@ def test_other_splits_use_every_image_and_know_no_graph(split: str) -> None:
     assert (fed.bounds[:, 3] - fed.bounds[:, 0]).min() >= 10
 
 
+def test_two_domains_are_groups_of_clients() -> None:
+    plain, two = load("digits", split="iid", seed=3), load("digits", split="iid", seed=3, domains=2)
+    assert plain.groups is None
+    assert two.groups is not None
+    assert sorted(two.groups.tolist()) == [0] * 10 + [1] * 10
+    assert two.graph is not None
+    assert np.array_equal(two.graph.dense() > 0, (two.groups[:, None] == two.groups) & ~np.eye(20, dtype=bool))
+    assert "10 of 20 clients have inverted images turned by 90 degrees" in two.notes[-1]
+    assert np.array_equal(plain.y, two.y)
+    for client, (start, end) in enumerate(plain.bounds[:, [0, 3]]):
+        before, after = plain.x[start:end].numpy(), two.x[start:end].numpy()
+        if two.groups[client]:  # turned back and inverted again
+            assert np.array_equal(before, 1 - np.rot90(after, k=-1, axes=(2, 3)))
+            assert after[0, 0, 7, 0] == 1 - before[0, 0, 0, 0]  # the upper left corner goes to the lower left
+        else:
+            assert np.array_equal(before, after)
+    assert not np.array_equal(two.groups, load("digits", split="iid", seed=4, domains=2).groups)
+
+
+def test_domains_and_labels_together() -> None:
+    """Divided by label as well: links join clients that are alike in both."""
+    labels, both = load("digits"), load("digits", domains=2)
+    assert labels.groups is not None
+    assert both.groups is not None
+    assert both.graph is not None
+    alike = (labels.groups[:, None] == labels.groups) & (both.groups[:, None] == both.groups)
+    assert np.array_equal(both.graph.dense() > 0, alike & ~np.eye(20, dtype=bool))
+
+
+@pytest.mark.parametrize("given", [0, 3])
+def test_a_wrong_number_of_domains(given: int) -> None:
+    with pytest.raises(RequestError, match=f"data.domains={given}: must be"):
+        load("digits", domains=given)
+
+
 def test_keys_reach_the_scheme() -> None:
     def classes(**keys: object) -> int:
         fed = load("digits", **keys)

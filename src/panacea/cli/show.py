@@ -36,7 +36,10 @@ FACTS = {
     "paper": "paper", "year": "year", "server": "server keeps", "client": "client keeps", "down": "bytes down",
     "up": "bytes up", "newcomer": "a newcomer is given",
 }  # fmt: skip
-UNIT = "bytes per client and round: U = 4 (P parameters + B shared BatchNorm statistics), P_own stays with the client"
+UNIT = (
+    "bytes per client and round: U = 4 (P parameters + B shared BatchNorm statistics); P_own of them stay with the "
+    "client; fedcg: P counts the enlarged network, of which P_given (teacher, A) is not sent back"
+)
 
 
 def console() -> Console:

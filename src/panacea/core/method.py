@@ -22,8 +22,12 @@ from panacea.core.records import Tree, record
 from panacea.core.types import Batch, Cohort, Newcomers, Setting
 
 if TYPE_CHECKING:
+    from torch import nn
+
+    from panacea.core.random import Streams
     from panacea.core.store import ClientStore
     from panacea.core.types import ClientIds
+    from panacea.data.task import Task
 
 __all__ = ["Adaptation", "Facts", "Method", "MethodParameters", "Model", "NewcomerData", "Visit"]
 
@@ -111,6 +115,24 @@ class Method:
     def __init__(self, parameters: MethodParameters | None = None) -> None:
         self.parameters = parameters if parameters is not None else self.parameter_model()
 
+    # --- network ------------------------------------------------------------------------------------------------
+
+    def enlarge(self, module: nn.Module, task: Task, streams: Streams) -> nn.Module:
+        """The network this method trains: the user's own, or a new one made around (a copy of) it.
+
+        Called once, before anything else. All parameters of what is returned are the vector ``[P]`` that the other
+        hooks see, so that parts of a method which must run inside the network (branches, classifiers, mixed outputs)
+        travel, are saved and are exported like any weight; what must not be trained is detached in the module's
+        forward and kept by `step`. In training the module may return a pair ``(outputs, penalty [B])``: the penalty
+        of every sample is added to its loss, and is not part of the training loss that is reported.
+
+        Args:
+            module: the user's network; do not change it.
+            task: what it learns.
+            streams: for initial values.
+        """
+        return module
+
     # --- server -------------------------------------------------------------------------------------------------
 
     def init_server(self, setting: Setting) -> Tree:
@@ -180,6 +202,15 @@ class Method:
 
     def diagnostics(self, server: Tree, clients: ClientStore, train_ids: ClientIds) -> dict[str, float]:
         """Numbers of the method's own to log at every evaluation."""
+        return {}
+
+    def observations(self, module: nn.Module, x: Tensor) -> dict[str, float]:
+        """Like `diagnostics`, for numbers that need the network and inputs, which no server has: a simulation's only.
+
+        Args:
+            module: the first training client's own network, in evaluation mode.
+            x: ``[samples, *inputs]`` train inputs of the training clients, a few thousand at most.
+        """
         return {}
 
     def collaboration(self, server: Tree, cohort: Cohort) -> Tensor | None:

@@ -102,6 +102,7 @@ class Setting:
         server_lr: alpha, for methods whose server learns.
         server_steps: K_s, likewise.
         features: ``[clients, d]`` side information on all clients, or None.
+        groups: ``[clients]`` known group of every client, or None; for methods that are told (an oracle) only.
     """
 
     initial: Tensor
@@ -117,3 +118,4 @@ class Setting:
     server_lr: float
     server_steps: int
     features: npt.NDArray[np.float32] | None = None
+    groups: npt.NDArray[np.int64] | None = None

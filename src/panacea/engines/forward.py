@@ -14,16 +14,17 @@ import copy
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
+from panacea.core.records import tree_map, tree_stack
 from panacea.engines.batching import Unsupported, trace_batched
 from panacea.engines.layers import PlainGru, PlainGruCell, is_plain_gru
 from panacea.errors import unknown
-from panacea.models.target import TargetModel
+from panacea.models.target import Given, TargetModel
 
 __all__ = ["FORWARDS", "Forward", "build_forward", "prepare_for_loop"]
 
@@ -32,6 +33,8 @@ FORWARDS = ("auto", "batched", "vmap", "loop")
 
 class Forward(Protocol):
     """Many clients' passes: ``x [R, B, ...] -> outputs [R, B, ...], new statistics [R, S]``.
+
+    In training the outputs may be a pair with penalties ``[R, B]``, see `panacea.models.target.Given`.
 
     `parts` are the layout's tensors ``[R, *shape]``: gradients are taken with respect to them, which is cheaper than
     to differentiate through cutting up the flat vector.
@@ -49,7 +52,7 @@ class Forward(Protocol):
         key: Tensor | None = None,
         mask: Tensor | None = None,
         frozen: bool = False,
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Any, Tensor]:
         """One pass."""
         ...
 
@@ -73,7 +76,7 @@ class BatchedForward:
         key: Tensor | None = None,
         mask: Tensor | None = None,
         frozen: bool = False,
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Any, Tensor]:
         target = self.target
         if target.module.training != training:
             target.module.train(training)
@@ -105,18 +108,18 @@ class VmapForward:
         key: Tensor | None = None,
         mask: Tensor | None = None,
         frozen: bool = False,
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Any, Tensor]:
         target, state = self.target, self.target.state
         self.module.train(training)
 
         def one(
             own: list[Tensor], buffers: Tensor, inputs: Tensor, stream: Tensor | None, valid: Tensor | None
-        ) -> tuple[Tensor, Tensor]:
+        ) -> tuple[Given, Tensor]:
             state.begin(stream, valid, frozen)
             values = dict(zip(target.layout.names, own, strict=True))
             if target.statistics_layout.names:
                 values |= target.statistics_layout.unflatten(buffers)
-            out: Tensor = functional_call(self.module, values, (inputs,))
+            out: Given = functional_call(self.module, values, (inputs,))
             new = target.new_statistics(buffers)
             state.begin(None, None, False)  # nothing of this trace may outlive it
             return out, new
@@ -144,7 +147,7 @@ class LoopForward:
         key: Tensor | None = None,
         mask: Tensor | None = None,
         frozen: bool = False,
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Any, Tensor]:
         sizes = [x.shape[1]] * len(x) if mask is None else [int(size) for size in mask.sum(dim=1)]
         passes = [
             self.target.forward(
@@ -157,8 +160,8 @@ class LoopForward:
             )
             for r, size in enumerate(sizes)
         ]
-        outputs = [_lengthened(out, x.shape[1]) for out, _ in passes]
-        return torch.stack(outputs), torch.stack([new for _, new in passes])
+        outputs = [tree_map(lambda out: _lengthened(out, x.shape[1]), given) for given, _ in passes]
+        return tree_stack(outputs), torch.stack([new for _, new in passes])
 
 
 def _lengthened(out: Tensor, size: int) -> Tensor:
@@ -244,6 +247,14 @@ def _generator_state(device: torch.device) -> Tensor:
     return torch.cat([state, torch.cuda.get_rng_state(device)]) if device.type == "cuda" else state
 
 
+def _as_one(given: Given) -> Tensor:
+    """Outputs, with the penalty, if any, as one more number of every sample."""
+    if isinstance(given, Tensor):
+        return given
+    outputs, penalty = given
+    return torch.cat([outputs.flatten(2) if outputs.dim() > 2 else outputs.unsqueeze(2), penalty.unsqueeze(2)], dim=2)
+
+
 def _check_against_loop(target: TargetModel, forward: Forward) -> None:
     """Compare with the loop on three rows, values and gradient: training, training with padding, evaluation.
 
@@ -270,10 +281,11 @@ def _check_against_loop(target: TargetModel, forward: Forward) -> None:
         results: list[tuple[Tensor, ...]] = []
         for way in (forward, LoopForward(target)):
             parts = [part.requires_grad_(True) for part in target.layout.parts(params.clone())]
-            out, new = way(
+            given, new = way(
                 parts, statistics, x.clone(), training=training, key=key if training else None,
                 mask=padded if mask is padded else None,
             )  # fmt: skip
+            out = _as_one(given)
             valid = mask.reshape((rows, size) + (1,) * (out.dim() - 2))
             out = torch.where(valid > 0, out, 0.0)
             found: tuple[Tensor, ...] = (out.detach(), new.detach())

@@ -19,7 +19,7 @@ from panacea.core.round import Trained
 from panacea.core.types import Batch, ClientIds, Cohort
 from panacea.engines.base import FULL_PASS, LocalSettings, Samples, Scores
 from panacea.errors import PanaceaError, RunFailure
-from panacea.models.target import TargetModel, sample_losses, sample_metric
+from panacea.models.target import TargetModel, objective, sample_losses, sample_metric
 
 __all__ = ["SequentialEngine"]
 
@@ -31,15 +31,18 @@ class _Gradient:
         self.engine, self.statistics, self.client = engine, statistics, client
         self.key, self.calls, self.loss, self.extra_calls = key, 0, 0.0, 0
 
-    def _loss(self, leaf: Tensor, batch: Batch, call: int) -> tuple[Tensor, Tensor]:
-        """The loss on a batch and the new statistics."""
+    def _loss(self, leaf: Tensor, batch: Batch, call: int) -> tuple[Tensor, float, Tensor]:
+        """What is minimised on a batch, its part that is the task's loss, and the new statistics."""
         target = self.engine.target
         key = torch.tensor((self.key + call) % 2**63, dtype=torch.int64, device=leaf.device)
         x = batch.x.clone()  # a module may write into its input
         outputs, statistics = target.forward(
             leaf, self.statistics, x, training=True, key=key, frozen=self.engine.local.frozen_statistics
         )
-        return (sample_losses(target.task, outputs, batch.y) * batch.weight).sum(), statistics
+        minimised, losses = objective(target.task, outputs, batch.y)
+        total = (minimised * batch.weight).sum()
+        loss = total if losses is minimised else (losses * batch.weight).sum()
+        return total, float(loss.detach()), statistics
 
     def __call__(
         self,
@@ -49,17 +52,17 @@ class _Gradient:
         track: bool = True,
     ) -> Tensor:
         leaf = params.detach().requires_grad_(True)
-        loss, statistics = self._loss(leaf, batch, self.calls)
-        (gradient,) = torch.autograd.grad(loss if extra is None else loss + extra(leaf).sum(), leaf)
+        minimised, loss, statistics = self._loss(leaf, batch, self.calls)
+        (gradient,) = torch.autograd.grad(minimised if extra is None else minimised + extra(leaf).sum(), leaf)
         self.calls += 1
-        self.loss += float(loss.detach())
+        self.loss += loss
         if track:
             self.statistics = statistics
         return gradient
 
     def curvature(self, params: Tensor, batch: Batch, along: Tensor) -> Tensor:
         leaf = params.detach().requires_grad_(True)
-        loss, _ = self._loss(leaf, batch, self.calls)
+        loss, _, _ = self._loss(leaf, batch, self.calls)
         (gradient,) = torch.autograd.grad(loss, leaf, create_graph=True)
         (product,) = torch.autograd.grad((gradient * along).sum(), leaf, materialize_grads=True)
         self.calls += 2
@@ -72,7 +75,7 @@ class _Gradient:
             leaf = params.detach().requires_grad_(True)
             size = int((batch.weight[0] > 0).sum())
             own = Batch(batch.x[0, :size], batch.y[0, :size], batch.weight[0, :size])
-            loss, _ = self._loss(leaf, own, FULL_PASS + number)
+            loss, _, _ = self._loss(leaf, own, FULL_PASS + number)
             total = total + torch.autograd.grad(loss, leaf)[0]
             self.extra_calls += 1
         return total

@@ -19,7 +19,7 @@ from panacea.engines.base import FULL_PASS, LocalSettings, Samples, Scores
 from panacea.engines.forward import build_forward
 from panacea.engines.scoring import Scorer
 from panacea.engines.tracing import Kernel, TracedKernel
-from panacea.models.target import TargetModel, sample_losses
+from panacea.models.target import TargetModel, objective
 
 __all__ = ["VectorisedEngine", "default_block"]
 
@@ -200,8 +200,8 @@ class VectorisedEngine:
         parts = [part.detach().requires_grad_(True) for part in self.target.layout.parts(params)]
         frozen = self.local.frozen_statistics
         outputs, new = self.forward(parts, statistics, x, training=True, key=key, mask=mask, frozen=frozen)
-        losses = sample_losses(self.target.task, outputs, y)
-        pieces = torch.autograd.grad(losses, parts, grad_outputs=weight, materialize_grads=True, create_graph=again)
+        minimised, losses = objective(self.target.task, outputs, y)
+        pieces = torch.autograd.grad(minimised, parts, grad_outputs=weight, materialize_grads=True, create_graph=again)
         return parts, pieces, losses, new
 
     def train(

@@ -76,6 +76,7 @@ class Experiment:
         task = self.federation.task
         spec = config.model.name if module is None else module
         built = build_model(spec, task, config.model.keys, seed_key=self.streams.key("initialisation") >> 1)
+        built = self.method.enlarge(built, task, self.streams)
         self.target = TargetModel(built, task, getattr(torch, config.dtype))
         self.config = self._resolved(config, defaults, module)
         self.engine = self._engine()
@@ -155,6 +156,7 @@ class Experiment:
             train_ids=self.federation.train_ids,
             graph=self.federation.graph,
             features=self.federation.features,
+            groups=self.federation.groups,
             streams=self.streams,
             rounds=config.rounds or 1,
             lr=config.lr or 0.0,

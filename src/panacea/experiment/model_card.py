@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from panacea import __version__
+from panacea.core.method import Method
 from panacea.evaluation.metrics import mean, spread
 from panacea.experiment.experiment import Experiment
 from panacea.experiment.modules import Joined
@@ -155,12 +156,24 @@ def _loading(experiment: Experiment, name: str, format: str) -> list[str]:
         ]
     task, model = experiment.federation.task, experiment.config.model
     shapes = f"inputs={task.inputs}" + (f", classes={task.classes}" if task.classes else f", outputs={task.outputs}")
-    if "digest" in model.keys:
-        imports, build = [], [f"model = {model.name}()  # your own network"]
+    method, own = experiment.method, "digest" in model.keys
+    enlarged = type(method).enlarge is not Method.enlarge
+    imports, build = [] if own and not enlarged else ["from panacea import Task"], []
+    built = f"Task({task.kind!r}, {shapes})"
+    if enlarged:  # the method's network is made around the user's
+        imports += ["from panacea.core.random import Streams", "from panacea.methods import make_method"]
+        build, built = [f"task = {built}"], "task"
+    if own:
+        build.append(f"model = {model.name}()  # your own network")
     else:
-        imports = ["from panacea import Task", "from panacea.models import build_model"]
+        imports.append("from panacea.models import build_model")
         options = f", {model.keys!r}" if model.keys else ""
-        build = [f"model = build_model({model.name!r}, Task({task.kind!r}, {shapes}){options})"]
+        build.append(f"model = build_model({model.name!r}, {built}{options})")
+    if enlarged:
+        keys = experiment.config.method.keys
+        build.append(
+            f"model = make_method({experiment.config.method.name!r}, {keys!r}).enlarge(model, task, Streams(0))"
+        )
     if format == "torch":
         first = ["import torch"]
         read = f"torch.load({name!r}, weights_only=True)"

@@ -10,13 +10,16 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
+from panacea.core.method import Method
 from panacea.core.types import Newcomers
 from panacea.data.federation import Federation
 from panacea.errors import RequestError, nearest
 from panacea.evaluation.evaluate import admitted_models, personal_models
 from panacea.experiment.experiment import Experiment
 
-__all__ = ["Joined", "client_module", "find_client", "join"]
+__all__ = ["Joined", "client_module", "find_client", "join", "observed"]
+
+_OBSERVED = 2_000  # samples that a method's observations look at, at most
 
 
 def find_client(federation: Federation, given: int | str, what: str = "client") -> int:
@@ -47,6 +50,19 @@ def client_module(experiment: Experiment, client: int) -> nn.Module:
             novel=bool(experiment.federation.novel[client]),
         )
     return experiment.target.to_module(params[0], statistics[0]).eval()
+
+
+def observed(experiment: Experiment) -> dict[str, float]:
+    """The method's numbers that need inputs: of some train samples of every training client."""
+    if type(experiment.method).observations is Method.observations:
+        return {}
+    federation = experiment.federation
+    ids = federation.train_ids[:_OBSERVED]
+    share = max(1, _OBSERVED // len(ids))
+    x = torch.cat([federation.client(int(client))[0][:share] for client in ids])
+    module = client_module(experiment, int(ids[0]))
+    with torch.no_grad():
+        return experiment.method.observations(module, x.to(next(module.parameters()).dtype))
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from panacea.experiment.checkpoint import Checkpoint
 from panacea.experiment.experiment import Experiment
 from panacea.experiment.files import append_line, write_atomically, write_csv, write_json
 from panacea.experiment.interrupt import Interrupted, Interrupter
+from panacea.experiment.modules import observed
 from panacea.experiment.relations import graph_summary
 from panacea.experiment.rundir import RunDirectory
 
@@ -138,7 +139,7 @@ def _evaluate(
         "bytes_down": history.numbers["bytes_down"],
         "bytes_up": history.numbers["bytes_up"],
     }
-    line |= _method_numbers(experiment)
+    line |= _method_numbers(experiment) | observed(experiment)
     if directory is not None:
         append_line(directory.metrics, line)
     for callback in callbacks:

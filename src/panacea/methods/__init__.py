@@ -7,6 +7,7 @@ from panacea.methods.ditto import Ditto
 from panacea.methods.fedamp import FedAmp, HeurFedAmp
 from panacea.methods.fedavg import FedAvg, FedAvgFt
 from panacea.methods.fedbn import FedBn
+from panacea.methods.fedcg import FedCg
 from panacea.methods.fedper import FedPer
 from panacea.methods.fedprox import FedProx, FedProxFt
 from panacea.methods.fedrep import FedRep
@@ -30,6 +31,7 @@ __all__ = [
     "FedAvg",
     "FedAvgFt",
     "FedBn",
+    "FedCg",
     "FedPer",
     "FedProx",
     "FedProxFt",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -15,7 +16,23 @@ from panacea.data.federation import Task
 from panacea.errors import RequestError
 from panacea.models.stateful import MaskedBatchNorm, Pass, StreamDropout, replace_stateful
 
-__all__ = ["TargetModel", "sample_losses", "sample_metric"]
+__all__ = ["Given", "TargetModel", "objective", "sample_losses", "sample_metric"]
+
+Given = Tensor | tuple[Tensor, Tensor]
+"""What a network gives in training: its outputs, or a pair of outputs and a penalty per sample (`Method.enlarge`)."""
+
+
+def objective(task: Task, given: Given, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """What every sample adds to what is minimised, and its loss alone; the same tensor where there is no penalty.
+
+    Shapes as in `sample_losses`; the one place where penalties enter.
+    """
+    if isinstance(given, Tensor):
+        losses = sample_losses(task, given, targets)
+        return losses, losses
+    outputs, penalty = given
+    losses = sample_losses(task, outputs, targets)
+    return losses + penalty, losses
 
 
 def sample_losses(task: Task, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -92,8 +109,11 @@ class TargetModel:
         key: Tensor | None = None,
         mask: Tensor | None = None,
         frozen: bool = False,
-    ) -> tuple[Tensor, Tensor]:
-        """One client's pass: ``params [P]`` (or its parts), ``statistics [S], x [B, ...] -> outputs, statistics``."""
+    ) -> tuple[Any, Tensor]:
+        """One client's pass: ``params [P]`` (or its parts), ``statistics [S], x [B, ...] -> outputs, statistics``.
+
+        The outputs are a tensor; in training, where the network adds penalties, a pair (see `Given`).
+        """
         self.module.train(training)
         self.state.begin(key, mask, frozen)
         parts = self.layout.parts(params) if isinstance(params, Tensor) else params

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 
+from panacea.core.random import Streams
 from panacea.data.federation import Federation
 from panacea.data.paths import find_data_dir, missing_files
 from panacea.data.registry import TrainingDefaults, dataset
@@ -24,28 +26,58 @@ __all__ = ["load_digits", "read_digits"]
 CLIENTS = 20
 
 
+class DigitsKeys(SplitKeys):
+    """Keys of the digits."""
+
+    domains: int = Field(
+        1, ge=1, le=2, description="2: half of the clients have images inverted and turned by 90 degrees; their group"
+    )
+
+
 @dataset(
     "digits",
     summary="1,797 real handwritten digits (8 x 8), 20 clients in 5 groups with dominating digits",
     source="UCI Optical Recognition of Handwritten Digits (Alpaydin and Kaynak 1998), shipped with scikit-learn",
-    keys=SplitKeys,
+    keys=DigitsKeys,
     defaults=TrainingDefaults(lr=0.05, rounds=200, cohort=5, novel=0.0),
 )
-def load_digits(keys: SplitKeys) -> Federation:
-    """Read the digits and divide them; clients of one group are linked (`practical`), else there is no graph."""
+def load_digits(keys: DigitsKeys) -> Federation:
+    """Read the digits and divide them; clients of one group are linked (`practical`), else there is no graph.
+
+    With two domains the group that a client is listed with is its domain, and only clients of one domain are linked.
+    """
     x, y = read_digits(keys.root)
     division = divide(y, keys, keys.clients or CLIENTS)
+    groups, links, notes = division.groups, division.groups, division.notes
+    images = [x[part] for part in division.parts]
+    if keys.domains > 1:
+        groups = _domains(len(images), keys.seed)
+        links = groups if links is None else links * keys.domains + groups
+        images = [_other_domain(own) if domain else own for own, domain in zip(images, groups, strict=True)]
+        notes = (*notes, f"{groups.sum()} of {len(groups)} clients have inverted images turned by 90 degrees (group 1)")
     return Federation.from_clients(
-        [(x[part], y[part]) for part in division.parts],
+        [(own, y[part]) for own, part in zip(images, division.parts, strict=True)],
         task=Task("classification", inputs=(1, 8, 8), classes=10),
         seed=keys.seed,
         val=keys.val,
         test=0.2,
         name="digits",
-        graph=None if division.groups is None else group_cliques(division.groups),
-        groups=division.groups,
-        notes=division.notes,
+        graph=None if links is None else group_cliques(links),
+        groups=groups,
+        notes=notes,
     )
+
+
+def _domains(clients: int, seed: int) -> npt.NDArray[np.int64]:
+    """``[clients]``: 1 for half of the clients, drawn by the seed."""
+    domains = np.zeros(clients, np.int64)
+    domains[Streams(seed).numpy("digits domains").permutation(clients)[: clients // 2]] = 1
+    return domains
+
+
+def _other_domain(images: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Dark and bright exchanged, turned by 90 degrees."""
+    return np.ascontiguousarray(np.rot90(1 - images, axes=(2, 3)))
 
 
 def read_digits(root: Path | None = None) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
