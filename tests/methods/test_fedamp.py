@@ -2,8 +2,8 @@
 
 By hand, one step a round, the network of tests/methods/test_worked_examples.py. Round 1: nobody was heard,
 u_i = (1, 0, 0), w_0 = (1.4, 0.8, 0.4), w_1 = (1, -0.2, -0.2), whose squared distance is 0.16 + 1 + 0.36 = 1.52. With
-sigma = 1.52 and alpha = 0.38 e, xi_01 = alpha exp(-1) / sigma = 0.25; HeurFedAMP with xi_ii = 0.75 has the same, for there is one other.
-So u_0 = (1.3, 0.55, 0.25) and u_1 = (1.1, 0.05, -0.05). Round 2, rho = 0.5:
+sigma = 1.52 and alpha = 0.38 e, xi_01 = alpha exp(-1) / sigma = 0.25; HeurFedAMP with xi_ii = 0.75 has the same, for
+there is one other. So u_0 = (1.3, 0.55, 0.25) and u_1 = (1.1, 0.05, -0.05). Round 2, rho = 0.5:
 from the centre: client 0, prediction 2.65, error -0.35, gradient -0.7 (1, 2, 1), no pull yet, w_0 = (1.37, 0.69, 0.32);
     client 1, prediction 0, error 1, w_1 = (1.1, -0.15, -0.25);
 from its own: client 0, gradient (0.8, 1.6, 0.8) and pull 0.5 (0.1, 0.25, 0.15), w_0 = (1.315, 0.6275, 0.3125);
