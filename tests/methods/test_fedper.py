@@ -129,7 +129,7 @@ def test_one_round_of_fedper_moves_both_parts_as_fedavg_does() -> None:
 
 
 @both_engines
-@pytest.mark.parametrize("keys", [{}, {"momentum": 0.9, "weight_decay": 0.05}, {"local_epochs": 5}])
+@pytest.mark.parametrize("keys", [{}, {"momentum": 0.9, "weight_decay": 0.05}, {"local_epochs": 5}, {"clip": 1e-3}])
 def test_fedrep_trains_the_head_first_and_then_the_body(keys: dict[str, Any], engine: str) -> None:
     """Stopped after t steps of a visit; K_h is half of each client's own number, rounded up."""
     experiment = toy_experiment("fedrep", {"head_share": 0.5}, engine=engine, cohort=6, local_steps=5, **keys)
@@ -156,6 +156,8 @@ def test_fedrep_trains_the_head_first_and_then_the_body(keys: dict[str, Any], en
             resting, moving = (BODY, HEAD) if at < first else (HEAD, BODY)
             assert torch.equal(lead[0][row, resting], lead[1][row, resting])
             assert not torch.equal(lead[0][row, moving], lead[1][row, moving])
+            if "clip" in keys:  # the part that rests does not count in the length
+                assert float((lead[1][row] - lead[0][row]).norm()) == pytest.approx(0.1 * 1e-3)
             moved_head, moved_body = moved_head + (at < first), moved_body + (at >= first)
     heads = sum(max(1, min(-(-count // 2), count - 1)) for count in numbers.tolist())
     assert (moved_head, moved_body) == (heads, int(numbers.sum()) - heads)

@@ -11,11 +11,17 @@ Client 1, x = (0, 1, 1): the inner step leads to (1, -0.2, -0.2), where g = 1.2 
 from __future__ import annotations
 
 import itertools
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
+from panacea.core.types import Batch
+from panacea.methods import make_method
+from panacea.methods.perfedavg import PerFedAvg
+from panacea.models.target import sample_losses
 from tests.engines.test_derivatives import loss_of
 from tests.methods.test_worked_examples import AFTER_ONE, AFTER_TWO, example, trajectory_of_all
 from tests.methods.visits import after, both_engines, close, evaluated, look
@@ -109,12 +115,38 @@ def test_exact_is_the_gradient_of_the_meta_objective(hidden: list[int], engine: 
         assert not close(gradient, plain, 1e-4)
 
 
-def test_three_batches_of_a_step_are_three_draws() -> None:
-    """Small batches: the term of D'' is not that of D'."""
-    experiments = [after(1, "perfedavg", {"variant": v, "inner_lr": 0.5}, batch_size=3) for v in ("exact", "fo")]
-    assert [experiment.method.draws for experiment in experiments] == [3, 2]
-    drawn = next(experiments[0].engine.samples.batches(experiments[0].federation.train_ids[3:4], 1, "train", 1, 3, 3))
+@both_engines
+def test_three_batches_of_a_step_are_three_draws(engine: str) -> None:
+    """Inner step on the second draw, g on the first (FedAvg's), the Hessian on the third; fo needs two."""
+    assert toy_experiment("perfedavg", {"variant": "fo"}).method.draws == 2
+    experiment = toy_experiment(
+        "perfedavg", {"variant": "exact", "inner_lr": 0.5}, batch_size=3, local_steps=1, cohort=6, engine=engine
+    )
+    found, w = look(experiment).uploads.params, experiment.target.initial.clone().requires_grad_(True)
+
+    def slope(params: torch.Tensor, batch: Any, graph: bool = False) -> torch.Tensor:
+        outputs, _ = experiment.target.forward(params, experiment.target.statistics, batch.x[0], training=True)
+        loss = (sample_losses(experiment.target.task, outputs, batch.y[0]) * batch.weight[0]).sum()
+        return torch.autograd.grad(loss, params, create_graph=graph)[0]
+
+    for row, client in enumerate(experiment.federation.train_ids):
+        drawn = next(experiment.engine.samples.batches(np.array([client]), 1, "train", 1, 3, 3))
+        ahead = (w - 0.5 * slope(w, drawn[1])).detach().requires_grad_(True)
+        g = slope(ahead, drawn[0])
+        (curved,) = torch.autograd.grad((slope(w, drawn[2], graph=True) * g).sum(), w)
+        assert close(found[row], w.detach() - 0.1 * (g - 0.5 * curved))
     assert len({tuple(batch.x.flatten().tolist()) for batch in drawn}) == 3
+
+
+@pytest.mark.parametrize(("g", "delta"), [([0.3, 0.4], 0.1), ([3.0, 4.0], 0.02)])
+def test_the_difference_of_a_long_gradient_is_taken_over_delta(g: list[float], delta: float) -> None:
+    """delta 0.1 over max(1, ||g||). For the gradient w^3 the central difference is 3 w^2 g + delta^2 g^3."""
+    method = make_method("perfedavg", {"delta": 0.1})
+    assert isinstance(method, PerFedAvg)
+    local: Any = SimpleNamespace(grad=lambda params, batch, track: params**3)
+    w, along = torch.tensor([1.0, -2.0]).double(), torch.tensor(g).double()
+    found = method._curvature(w, along, Batch(w, w, w), local)
+    assert close(found, 3 * w**2 * along + delta**2 * along**3, 1e-10)
 
 
 def test_the_mean_is_uniform_unless_asked() -> None:
