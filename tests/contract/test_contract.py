@@ -269,13 +269,17 @@ def test_bytes_are_those_of_the_formula(name: str) -> None:
     assert (report.bytes_down, report.bytes_up) == (down * unit, up * unit)
     facts = experiment.method.facts
     assert facts is not None
-    values = {"U": unit / 3, "P": unit / 12, "P_own": _kept_locally(experiment)}
+    values = {"U": unit / 3, "P": unit / 12, "P_own": kept_locally(experiment)}
     for formula, found in ((facts.down, report.bytes_down), (facts.up, report.bytes_up)):
-        product = re.sub(r"(\d)(?=[A-Z(])", r"\1*", formula)  # 4P is 4 * P
-        assert eval(product, {"__builtins__": {}}, values) == found / 3, f"{name}: {formula}"
+        assert value_of(formula, values) == found / 3, f"{name}: {formula}"
 
 
-def _kept_locally(experiment: Any) -> int:
+def value_of(formula: str, values: dict[str, float]) -> float:
+    product = re.sub(r"(\d)(?=[A-Z(])", r"\1*", formula)  # 4P is 4 * P
+    return float(eval(product, {"__builtins__": {}}, values))
+
+
+def kept_locally(experiment: Any) -> int:
     """Parameters of the network that never travel, of a method that divides it."""
     scope = getattr(experiment.method, "scope", None)
     if scope is None or scope.chosen is None:

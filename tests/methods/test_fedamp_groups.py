@@ -190,3 +190,25 @@ def test_a_pull_that_diverges_is_refused_in_one_line(name: str, parameters: dict
     closed = after(4, name, {**parameters, "prox": "closed_form"})
     assert bool(torch.isfinite(evaluated(closed)).all())
     toy_experiment(name, {key: 0.9 * value if key in ("lam", "rho") else value for key, value in parameters.items()})
+
+
+def test_the_schedule_follows_the_number_of_the_round() -> None:
+    """After three rounds the fourth is sent: alpha_4 = alpha / 4, and rho is four times as large."""
+    parameters = {"alpha": 0.1, "lam": 0.05, "alpha_power": 1.0, "sigma": 50.0}
+    experiment = after(3, "fedamp", parameters, cohort=6)
+    seen, server = look(experiment), experiment.state.server
+    assert seen.downloads.rho.flatten().tolist() == pytest.approx([4 * 0.05 / 0.1] * 6)
+    known, same = torch.ones(6, dtype=torch.bool), torch.eye(6, dtype=torch.bool)
+    xi = experiment.method.weights(server.models, server.models, known, same, 4)
+    assert close(seen.downloads.params, xi @ server.models)
+    assert not close(seen.downloads.params, server.models, 1e-6)
+
+
+def test_a_row_that_is_not_trusted_moves_by_its_trust() -> None:
+    experiment = after(1, "fedamp")
+    seen, server = look(experiment), experiment.state.server
+    trust = torch.tensor([[1.0], [0.25], [0.0]], dtype=torch.float64)
+    cohort = dataclasses.replace(seen.cohort, trust=trust)
+    found = experiment.method.aggregate(server, seen.uploads, cohort).models[cohort.ids]
+    before = server.models[cohort.ids]
+    assert close(found, before + trust * (seen.uploads.params - before))
