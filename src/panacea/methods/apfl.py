@@ -77,7 +77,8 @@ class Apfl(FedAvg):
         novel: newcomers get w (alpha = 0), or the mixture one visit on their own samples gives.
         weighting: see FedAvg.
 
-    Reduces to: FedAvg with alpha = 0, Separate with alpha = 1 for clients that were sampled (adaptive = never).
+    Reduces to: FedAvg with alpha = 0, Separate with alpha = 1 for clients that were sampled (adaptive = never), but for
+    the masks of Dropout, which go by the number of gradients taken.
 
     Differences from the paper: public code mixes logits instead of parameters, and adds 0.02 alpha to alpha's
     gradient; neither is in the paper. v_i starts at the common initial model. Networks with BatchNorm have one set of

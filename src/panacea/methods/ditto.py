@@ -65,7 +65,7 @@ class Ditto(FedAvg):
         weighting: see FedAvg (samples in the authors' PyTorch code, uniform in their TensorFlow code).
 
     Reduces to: the shared track is FedAvg's, bit for bit; lam = 0 is Separate for clients that were sampled;
-    lam to infinity is FedAvg.
+    lam to infinity is FedAvg. (Dropout's masks go by the number of gradients taken, so that they are others.)
 
     Differences from the paper: none known. Both tracks see the same batch, as in the authors' code. Networks with
     BatchNorm have one set of running statistics, which follows the personal model, for it is what is evaluated.

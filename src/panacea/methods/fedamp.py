@@ -16,6 +16,7 @@ from panacea.methods.registry import method
 __all__ = ["FedAmp", "HeurFedAmp"]
 
 _KNEE = 2 / 4.7  # of scad with the usual a = 3.7, so that A tends to 1 as the others do
+_PAIRED = 1000  # models whose distances make the median, at most
 
 
 class FedAmpParameters(MessagePassingParameters):
@@ -25,9 +26,10 @@ class FedAmpParameters(MessagePassingParameters):
         "exp", description="attention-inducing function A (the paper uses exp; sqrt is convex, for the theory)"
     )
     sigma: Literal["median"] | PositiveFloat = Field(
-        "median", description="scale of squared distances; median: of those of the round, times sigma_factor (ours)"
+        "median",
+        description="scale of squared distances; median: of those between models heard, times sigma_factor (ours)",
     )
-    sigma_factor: float = Field(1.0, gt=0, description="with sigma=median: its factor (our grid: 0.1, 1, 10)")
+    sigma_factor: float = Field(0.3, gt=0, description="with sigma=median: its factor (our grid: 0.1, 0.3, 1)")
     alpha: Literal["auto"] | PositiveFloat = Field(
         "auto",
         description="alpha_k, the server's step; auto: coupling * sigma / (clients - 1), and then rho = lam (ours)",
@@ -77,24 +79,34 @@ class FedAmp(MessagePassing):
     def weights(self, own: Tensor, others: Tensor, known: Tensor, same: Tensor, round: int) -> Tensor:
         """Weights ``xi`` by distances."""
         p = self.parameters
-        middle = others.mean(dim=0)  # distances by products: without the common part no digits are lost
-        a, b = own - middle, others - middle
-        squared = (squared_norm(a) + squared_norm(b).T - 2 * a @ b.T).clamp_min(0.0)
-        usable = known & ~same
-        sigma = squared.new_tensor(1e-30)
-        if p.sigma != "median":
-            sigma = squared.new_tensor(p.sigma)
-        elif bool(usable.any()):
-            sigma = (p.sigma_factor * squared[usable].median()).clamp_min(1e-30)
-        alpha = p.coupling / max(len(known) - 1, 1) if p.alpha == "auto" else p.alpha / sigma
-        xi = alpha / round**p.alpha_power * torch.where(usable, _slope(p.attention, squared / sigma), 0.0)
-        xi = xi / xi.sum(dim=1, keepdim=True).clamp_min(1.0)  # the guard: a mixture, never an extrapolation
+        sigma = self._sigma(others[known])
+        slopes = torch.where(known & ~same, _slope(p.attention, _squared_distances(own, others) / sigma), 0.0)
+        step = p.coupling / max(len(self.setting.train_ids) - 1, 1) if p.alpha == "auto" else p.alpha / sigma
+        most = 1 / slopes.sum(dim=1, keepdim=True).clamp_min(1e-30)  # the guard: a mixture, never an extrapolation
+        xi = slopes * most.clamp_max(step / round**p.alpha_power)
         return torch.where(same, (1 - xi.sum(dim=1, keepdim=True)).clamp_min(0.0), xi)
+
+    def _sigma(self, heard: Tensor) -> Tensor:
+        """As set, or by the distances between the models heard, whoever asks; of very many models by a part of them."""
+        p = self.parameters
+        if p.sigma != "median":
+            return heard.new_tensor(p.sigma).clamp_min(1e-30)
+        some = heard[:: -(-len(heard) // _PAIRED) or 1]
+        distances = _squared_distances(some, some)[~torch.eye(len(some), dtype=torch.bool, device=heard.device)]
+        middle = distances.median() if len(distances) else heard.new_zeros(())
+        return (p.sigma_factor * middle).clamp_min(1e-30)
 
     def pull(self, round: int) -> float:
         """``lambda / alpha_k``."""
         p = self.parameters
         return p.lam / (1.0 if p.alpha == "auto" else p.alpha) * float(round**p.alpha_power)
+
+
+def _squared_distances(a: Tensor, b: Tensor) -> Tensor:
+    """``[rows of a, rows of b]``, by products; without the common part no digits are lost."""
+    middle = b.mean(dim=0)
+    a, b = a - middle, b - middle
+    return (squared_norm(a) + squared_norm(b).T - 2 * a @ b.T).clamp_min(0.0)
 
 
 def _slope(attention: str, x: Tensor) -> Tensor:
@@ -155,7 +167,7 @@ class HeurFedAmp(MessagePassing):
         scores = torch.where(usable, p.sigma * cosines, -torch.inf)
         alone = ~usable.any(dim=1, keepdim=True)
         xi = (1 - p.self_weight) * torch.where(alone, 0.0, scores.softmax(dim=1))
-        return torch.where(same, torch.where(alone, 1.0, p.self_weight), xi)
+        return torch.where(same, (1 - xi.sum(dim=1, keepdim=True)).clamp_min(0.0), xi)
 
     def pull(self, round: int) -> float:
         """As set."""

@@ -80,8 +80,9 @@ class FedRep(FedPer):
         self, carry: Phases, download: SharedPart, client: Model, batches: tuple[Batch, ...], local: Local
     ) -> Phases:
         """Only the part whose turn it is moves."""
-        steps = torch.as_tensor(local.steps, dtype=carry.taken.dtype, device=carry.taken.device)
-        first = torch.minimum((self.parameters.head_share * steps).ceil(), (steps - 1).clamp_min(1))
+        steps = torch.as_tensor(local.steps, dtype=torch.float64, device=carry.taken.device)
+        share = self.parameters.head_share * steps - 1e-9  # 0.07 * 100 is a little more than 7
+        first = torch.minimum(share.ceil(), (steps - 1).clamp_min(1))
         moving = self.is_head == (carry.taken < first)
         gradient = torch.where(moving, local.grad(carry.model.params, batches[0]), 0.0)
         new = local.sgd(carry.model, gradient)

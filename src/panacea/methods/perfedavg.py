@@ -59,7 +59,8 @@ class PerFedAvg(FedAvg):
         adapt_steps: 1, the step the objective is made for.
         weighting: uniform as in the paper.
 
-    Reduces to: FedAvg with inner_lr = 0 (training and evaluation, with the same weighting).
+    Reduces to: FedAvg with inner_lr = 0 (training and evaluation, with the same weighting), but for the masks of
+    Dropout, which go by the number of gradients taken.
 
     Differences from the paper: delta is scaled by the length of g (ours); D' is the batch FedAvg would have drawn.
     """

@@ -30,9 +30,7 @@ class PFedMeParameters(FedAvgParameters):
         None, gt=0, description="eta of the local copy w_i; default min(lr, 1/lam) (the authors' code: 0.005)"
     )
     beta: float = Field(1.0, gt=0, description="the server's step towards the mean (the authors' code: 1)")
-    novel: Literal["global", "fit"] = Field(
-        "fit", description="model of newcomers and of clients never sampled: theta of one visit from w, or w"
-    )
+    novel: Literal["global", "fit"] = Field("fit", description="a newcomer's model: theta of one visit from w, or w")
 
 
 @record
@@ -55,7 +53,7 @@ class PFedMe(FedAvg):
         For exact inner steps ``theta = prox_{f_i / lambda}(w_i)``, and ``lambda (w_i - theta)`` is the gradient of the
         envelope ``min_theta f_i(theta) + lambda/2 ||theta - w_i||^2``.
     Server: ``w <- (1 - beta) w + beta sum_k weight_k w_k``.
-    Evaluated: ``theta_i``. A client never sampled, and a newcomer, takes one visit's steps from w (`novel`).
+    Evaluated: ``theta_i``; ``w`` where a client was never sampled. A newcomer takes one visit's steps from w (`novel`).
 
     Parameters:
         lam, inner_steps, beta: lambda, K, beta with the values of the authors' code. eta_p is the experiment's `lr`

@@ -79,7 +79,7 @@ class Sfl(Method):
     BatchNorm's statistics are not part of what is smoothed; the variant that learns the graph (SFL*) is not offered.
     """
 
-    facts: ClassVar[Facts] = Facts("Chen et al., IJCAI", 2022, "all w_i, graph", "nothing", "2U", "U", "its links")
+    facts: ClassVar[Facts] = Facts("Chen et al., IJCAI", 2022, "all w_i, graph", "nothing", "U + 4P", "U", "its links")
     parameter_model = SflParameters
     parameters: SflParameters
     setting: Setting
