@@ -126,3 +126,46 @@ def test_the_diagnostic_is_the_mean_share_of_those_sampled() -> None:
     found = experiment.method.diagnostics(experiment.state.server, experiment.state.clients, None)
     assert found == {"alpha_mean": pytest.approx(float(own.mean()))}
     assert 0 < len(own) < 6
+
+
+LOGITS = {"mixing": "logits"}
+
+
+@both_engines
+def test_a_linear_network_does_not_care_what_is_mixed(engine: str) -> None:
+    """Its output is linear in its parameters, so that mixed outputs are outputs of mixed parameters."""
+    outputs, parameters = (example("apfl", 2, keys, engine=engine) for keys in (LOGITS, {}))
+    for experiment in (outputs, parameters):
+        play(experiment, 3)
+    assert close(outputs.state.server.params, parameters.state.server.params)
+    ours, theirs = (experiment.state.clients.packed()[1] for experiment in (outputs, parameters))
+    assert close(ours.params, theirs.params)
+    assert close(ours.alpha, theirs.alpha)
+    alpha, w, v = trajectory_of_all(outputs).split([1, 3, 3], dim=1)
+    assert close(alpha * v + (1 - alpha) * w, trajectory_of_all(parameters))
+
+
+def test_mixed_outputs_of_a_network_with_a_hidden_layer_are_another_method() -> None:
+    logits, parameters = after(3, "apfl", LOGITS, cohort=6), after(3, "apfl", cohort=6)
+    assert torch.equal(logits.state.server.params, parameters.state.server.params)  # the shared track is FedAvg's
+    own = [experiment.state.clients.packed()[1].params for experiment in (logits, parameters)]
+    assert not close(*own, 1e-4)
+
+
+def test_mixed_outputs_without_and_with_the_whole_share() -> None:
+    """FedAvg and Separate again: the evaluated vector is (alpha, w, v)."""
+    size = after(0, "fedavg").target.layout.size
+    none = evaluated(after(3, "apfl", {**LOGITS, "alpha": 0.0, "adaptive": "never"}))
+    assert bool((none[:, 0] == 0).all())
+    assert torch.equal(none[:, 1 : 1 + size], evaluated(after(3, "fedavg")))
+    experiment = after(3, "apfl", {**LOGITS, "alpha": 1.0, "adaptive": "never"}, cohort=2)
+    whole, seen = evaluated(experiment), sampled(experiment)
+    assert torch.equal(whole[seen][:, 1 + size :], evaluated(after(3, "separate", cohort=2))[seen])
+    assert bool((whole[seen][:, 0] == 1).all())
+    assert bool((whole[~seen][:, 0] == 0).all())
+
+
+def test_mixed_outputs_agree_in_both_engines() -> None:
+    ours, reference = (after(20, "apfl", LOGITS, engine=engine, rounds=20) for engine in ("vectorised", "sequential"))
+    assert close(evaluated(ours), evaluated(reference), 1e-9)
+    assert close(evaluated(ours, novel=True), evaluated(reference, novel=True), 1e-9)

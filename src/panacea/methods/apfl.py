@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 
 from panacea.core.local import Iterate, Local
 from panacea.core.method import Adaptation, Facts, MethodParameters, Model, NewcomerData, Visit
 from panacea.core.parameters import Parameters
+from panacea.core.random import Streams
 from panacea.core.records import record, unsent
 from panacea.core.store import ClientStore
 from panacea.core.types import Batch, Cohort, Newcomers, Setting
+from panacea.data.task import Task
 from panacea.methods.fedavg import FedAvg, FedAvgParameters
 from panacea.methods.registry import method
 
@@ -26,6 +29,9 @@ class ApflParameters(FedAvgParameters):
     alpha: float = Field(0.5, ge=0, le=1, description="share of the personal model at the start (public code: 0.5)")
     adaptive: Literal["round", "step", "never"] = Field(
         "round", description="when alpha learns: in the first step of a visit (paper), in every step, or never"
+    )
+    mixing: Literal["parameters", "logits"] = Field(
+        "parameters", description="what is mixed: the models' parameters (paper), or their outputs (public code)"
     )
     novel: Literal["global", "fit"] = Field("global", description="a newcomer's model: w, or the mixture of one visit")
 
@@ -56,8 +62,18 @@ class Training:
     taken: Tensor
 
 
-def _mix(alpha: Tensor, v: Tensor, w: Tensor) -> Tensor:
-    return alpha * v + (1 - alpha) * w
+class OutputMixture(nn.Module):
+    """Two networks whose outputs are mixed: ``alpha v(x) + (1 - alpha) w(x)``; its vector is (alpha, w, v)."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.alpha = nn.Parameter(torch.zeros(1))
+        self.shared, self.personal = module, copy.deepcopy(module)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The mixture of outputs."""
+        mixed: Tensor = self.alpha * self.personal(x) + (1 - self.alpha) * self.shared(x)
+        return mixed
 
 
 @method("apfl")
@@ -74,14 +90,16 @@ class Apfl(FedAvg):
     Parameters:
         alpha: at the start; public code has 0.5.
         adaptive: ``round`` as in the paper (its gradient on the first batch of the visit).
+        mixing: ``parameters`` is the paper's; with ``logits`` the evaluated network holds both models and mixes their
+            outputs, ``f_i(vbar)`` above is the loss of that mixture, and alpha's gradient is its slope in alpha.
         novel: newcomers get w (alpha = 0), or the mixture one visit on their own samples gives.
         weighting: see FedAvg.
 
     Reduces to: FedAvg with alpha = 0, Separate with alpha = 1 for clients that were sampled (adaptive = never), but for
     the masks of Dropout, which go by the number of gradients taken.
 
-    Differences from the paper: public code mixes logits instead of parameters, and adds 0.02 alpha to alpha's
-    gradient; neither is in the paper. v_i starts at the common initial model. Networks with BatchNorm have one set of
+    Differences from the paper: public code mixes logits, and adds 0.02 alpha to alpha's gradient; the first is an
+    option here, the second is left out. v_i starts at the common initial model. Networks with BatchNorm have one set of
     running statistics, which follows the mixture, for it is what is evaluated.
     """
 
@@ -92,9 +110,32 @@ class Apfl(FedAvg):
     parameters: ApflParameters
     gradients = 2
 
+    def enlarge(self, module: nn.Module, task: Task, streams: Streams) -> nn.Module:
+        """Both networks, where their outputs are mixed."""
+        return OutputMixture(module) if self.parameters.mixing == "logits" else module
+
     def init_server(self, setting: Setting) -> GlobalModel:
         """The initial model, twice."""
-        return GlobalModel(setting.initial, setting.initial)
+        initial = setting.initial
+        if self.parameters.mixing == "logits":
+            initial = initial[1 : 1 + len(initial) // 2]  # (alpha, w, v)
+        return GlobalModel(initial, initial)
+
+    def mixture(self, alpha: Tensor, v: Tensor, w: Tensor) -> Parameters:
+        """The evaluated vector: the mixed parameters, or all that the mixture of outputs is made of."""
+        if self.parameters.mixing == "logits":
+            return torch.cat([alpha, w, v], dim=-1)
+        return alpha * v + (1 - alpha) * w
+
+    def slopes(self, alpha: Tensor, v: Tensor, w: Tensor, batch: Batch, local: Local) -> tuple[Tensor, Tensor, Tensor]:
+        """Of w's own loss in w, and of the mixture's loss in v and in alpha."""
+        if self.parameters.mixing == "logits":  # without a share of v, the mixture is w
+            alone = local.grad(self.mixture(torch.zeros_like(alpha), v, w), batch, track=False)
+            g_alpha, _, g_v = local.grad(self.mixture(alpha, v, w), batch).split([1, *2 * v.shape[-1:]], dim=-1)
+            return alone.split([1, *2 * v.shape[-1:]], dim=-1)[1], g_v, g_alpha
+        g_w = local.grad(w, batch, track=False)
+        slope = local.grad(self.mixture(alpha, v, w), batch)
+        return g_w, alpha * slope, ((v - w) * slope).sum(dim=-1, keepdim=True)
 
     def download(self, server: GlobalModel, cohort: Cohort) -> GlobalModel:
         """The global model."""
@@ -123,15 +164,12 @@ class Apfl(FedAvg):
     ) -> Training:
         """One step of w, v and, when it is time, alpha; all from the values before."""
         w, v, alpha = carry.shared, carry.personal, carry.alpha
-        shared = local.sgd(w, local.grad(w.params, batches[0], track=False))
-        slope = local.grad(_mix(alpha, v.params, w.params), batches[0])
-        personal = local.sgd(v, alpha * slope)
+        g_w, g_v, g_alpha = self.slopes(alpha, v.params, w.params, batches[0], local)
         if self.parameters.adaptive != "never":
-            along = ((v.params - w.params) * slope).sum(dim=-1, keepdim=True)
-            learnt = (alpha - local.sgd.lr * along).clamp(0.0, 1.0)
+            learnt = (alpha - local.sgd.lr * g_alpha).clamp(0.0, 1.0)
             every = self.parameters.adaptive == "step"
             alpha = learnt if every else torch.where(carry.taken == 0, learnt, alpha)
-        return Training(shared, personal, alpha, carry.taken + 1)
+        return Training(local.sgd(w, g_w), local.sgd(v, g_v), alpha, carry.taken + 1)
 
     def finish(
         self, carry: Training, download: GlobalModel, client: Mixture, steps: int | Tensor
@@ -143,7 +181,12 @@ class Apfl(FedAvg):
         """The mixture; a client never sampled has no share of its own."""
         w = server.params.expand(len(cohort), -1)
         own: Mixture = clients.take(cohort.ids, fresh=Mixture(w, torch.zeros_like(w[:, :1])))
-        return _mix(own.alpha, own.params, w)
+        return self.mixture(own.alpha, own.params, w)
+
+    def admit(self, server: GlobalModel, clients: ClientStore, newcomers: Newcomers) -> Parameters:
+        """The global model: no share of its own."""
+        w = server.params.expand(len(newcomers.ids), -1)
+        return self.mixture(torch.zeros_like(w[:, :1]), w, w)
 
     def diagnostics(self, server: GlobalModel, clients: ClientStore, train_ids: object) -> dict[str, float]:
         """The mean share of the personal model, over the clients sampled so far."""
@@ -160,5 +203,5 @@ class Apfl(FedAvg):
         if self.parameters.novel == "global":
             return None
         w = server.params.expand(len(newcomers.ids), -1)
-        fit = Visit(self, lambda upload, kept, download: _mix(kept.alpha, kept.params, download.params))
+        fit = Visit(self, lambda upload, kept, download: self.mixture(kept.alpha, kept.params, download.params))
         return Adaptation(fit, download=GlobalModel(w, w))
