@@ -2,8 +2,8 @@
 
     python benchmarks/baselines.py fl60                      main and novel clients, 800 rounds, the data set's own rate
     python benchmarks/baselines.py fl60 --lrs 0.01,0.03,0.1  the best rate of each method by validation
-    python benchmarks/baselines.py practical                 digits, three groups with 90 % of their own digits
-    python benchmarks/baselines.py practical_80              with 80 %, as in FedAMP's paper, and a linear model
+    python benchmarks/baselines.py practical_95              digits, three groups with 95 % of their own digits; tests
+    python benchmarks/baselines.py practical_80              with 80 % (or 90), linear_80: with a linear model
     python benchmarks/baselines.py pathological
     python benchmarks/baselines.py iid
 
@@ -35,8 +35,8 @@ MLP: dict[str, Any] = {"model": "mlp", "model.hidden": [64]}
 SETTINGS: dict[str, dict[str, Any]] = {
     "fl60": {"data": "fl60", "rounds": 800, "eval_every": 20},
     **{split: {**DIGITS, **MLP, "data.split": split} for split in ("pathological", "iid")},
-    "practical": {**DIGITS, **MLP, "data.split": "practical", "data.dominant": 0.9},
-    "practical_80": {**DIGITS, "data.split": "practical", "model": "linear"},
+    **{f"practical_{s}": {**DIGITS, **MLP, "data.split": "practical", "data.dominant": s / 100} for s in (80, 90, 95)},
+    "linear_80": {**DIGITS, "data.split": "practical", "model": "linear"},
 }
 VARIANTS: dict[str, list[dict[str, Any]]] = {  # chosen on validation data together with the learning rate
     "fedamp": [{"method.sigma_factor": 0.3}, {"method.sigma_factor": 1.0}],
@@ -135,7 +135,7 @@ def report(setting: str, results: list[dict[str, Any]], methods: list[str]) -> N
         if novel:
             line += f"  novel {statistics.fmean(novel):6.2f} ({_spread(novel):5.2f})"
         print(f"{line}  {best}")
-    practical = setting.startswith("practical")
+    practical = setting.endswith(("80", "90", "95"))
     for method in ["fedamp", "heurfedamp"] if practical else list(clients) if setting == "pathological" else []:
         others = clients if practical else {"fedavg": clients.get("fedavg", [])}
         for other, values in others.items():
