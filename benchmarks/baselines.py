@@ -2,6 +2,7 @@
 
     python benchmarks/baselines.py fl60                      main and novel clients, 800 rounds, the data set's own rate
     python benchmarks/baselines.py fl60 --lrs 0.01,0.03,0.1  the best rate of each method by validation
+    python benchmarks/baselines.py fl60_norm                 with BatchNorm, for FedBN
     python benchmarks/baselines.py practical_95              digits, three groups with 95 % of their own digits; tests
     python benchmarks/baselines.py practical_80              with 80 % (or 90), linear_80: with a linear model
     python benchmarks/baselines.py pathological
@@ -25,15 +26,17 @@ from typing import Any
 
 METHODS = (
     "separate", "fedavg", "fedavg_ft", "fedprox", "fedprox_ft", "scaffold", "fedper", "fedrep", "apfl", "perfedavg",
-    "pfedme", "ditto", "sfl", "fedamp", "heurfedamp", "pfedhn", "panacea_mlp", "panacea_gn", "panacea",
+    "pfedme", "ditto", "sfl", "fedamp", "heurfedamp", "fedcg", "pfedhn", "panacea_mlp", "panacea_gn", "panacea",
 )  # fmt: skip
 DIGITS: dict[str, Any] = {
     "data": "digits", "data.groups": 3, "rounds": 100, "cohort": 20,
     "eval_every": 5,
 }  # fmt: skip
+FL60: dict[str, Any] = {"data": "fl60", "rounds": 800, "eval_every": 20}
 MLP: dict[str, Any] = {"model": "mlp", "model.hidden": [64]}
 SETTINGS: dict[str, dict[str, Any]] = {
-    "fl60": {"data": "fl60", "rounds": 800, "eval_every": 20},
+    "fl60": FL60,
+    "fl60_norm": {**FL60, "model": "mlp", "model.norm": "batch"},
     **{split: {**DIGITS, **MLP, "data.split": split} for split in ("pathological", "iid")},
     **{f"practical_{s}": {**DIGITS, **MLP, "data.split": "practical", "data.dominant": s / 100} for s in (80, 90, 95)},
     "linear_80": {**DIGITS, "data.split": "practical", "model": "linear"},
@@ -47,8 +50,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {  # chosen on validation data toget
     "perfedavg": [{"method.inner_lr": 0.01}, {"method.inner_lr": 0.1}],
 }
 WITH_GRAPH = ("sfl", "panacea", "panacea_gn")
-LRS = {"fl60": [0.1]}  # the data set's own
-LRS |= {setting: [0.03, 0.1, 0.3] for setting in SETTINGS if setting != "fl60"}
+LRS = {setting: [0.1] if setting.startswith("fl60") else [0.03, 0.1, 0.3] for setting in SETTINGS}  # 0.1 is fl60's own
 
 
 def train(keys: dict[str, Any]) -> dict[str, Any]:
@@ -82,9 +84,10 @@ def train(keys: dict[str, Any]) -> dict[str, Any]:
 
 def jobs(setting: str, methods: Iterable[str], lrs: Iterable[float], seeds: Iterable[int]) -> Iterator[dict[str, Any]]:
     """The keys of every run of a table."""
+    digits = SETTINGS[setting]["data"] == "digits"
     for method in methods:
-        graph = {"graph": "knn", "graph.by": "labels"} if setting != "fl60" and method in WITH_GRAPH else {}
-        variants = VARIANTS.get(method, [{}]) if setting != "fl60" else [{}]
+        graph = {"graph": "knn", "graph.by": "labels"} if digits and method in WITH_GRAPH else {}
+        variants = VARIANTS.get(method, [{}]) if digits else [{}]
         for lr, variant, seed in itertools.product(lrs, variants, seeds):
             yield {**SETTINGS[setting], **graph, "method": method, **variant, "lr": lr, "seed": seed}
 
@@ -120,7 +123,7 @@ def best_runs(results: list[dict[str, Any]], method: str) -> tuple[str, list[dic
 
 def report(setting: str, results: list[dict[str, Any]], methods: list[str]) -> None:
     """The table, and tests over clients."""
-    which = "last" if setting == "fl60" else "chosen"
+    which = "last" if setting.startswith("fl60") else "chosen"
     clients: dict[str, list[float]] = {}
     print(f"\n{setting}: mean over clients and seeds (spread over seeds)")
     for method in methods:

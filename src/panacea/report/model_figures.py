@@ -14,6 +14,7 @@ from panacea.hypernets import GeneratingMethod
 from panacea.report.canvas import BLUE, GREY, ORANGE, new_figure
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 __all__ = ["draw_collaboration", "draw_embeddings", "draw_server", "draw_similarity"]
@@ -73,6 +74,17 @@ def draw_embeddings(experiment: Experiment, colours: tuple[Floats, str] | None =
     return figure
 
 
+def _matrix_canvas() -> tuple[Figure, Axes]:
+    """An empty figure for a matrix over clients: no grid, whole numbers at its sides."""
+    from matplotlib.ticker import MaxNLocator  # noqa: PLC0415
+
+    figure, axes = new_figure(5.2, 4.4)
+    axes.grid(visible=False)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MaxNLocator(integer=True))
+    return figure, axes
+
+
 def draw_similarity(experiment: Experiment, order: tuple[Floats, str] | None = None) -> Figure | None:
     """Cosine between the clients' models, their common mean taken off; None where all are one model.
 
@@ -90,8 +102,7 @@ def draw_similarity(experiment: Experiment, order: tuple[Floats, str] | None = N
         return None
     values, name = order or client_property(experiment)
     unit = (apart / np.maximum(length, 1e-30))[np.argsort(values[ids], kind="stable")]
-    figure, axes = new_figure(5.2, 4.4)
-    axes.grid(visible=False)
+    figure, axes = _matrix_canvas()
     image = axes.imshow(unit @ unit.T, cmap="RdBu_r", vmin=-1, vmax=1, interpolation="nearest")
     figure.colorbar(image, ax=axes, label="cosine of models, mean taken off", shrink=0.8)
     axes.set_xlabel(f"training clients, ordered by {name}")
@@ -108,8 +119,7 @@ def draw_collaboration(experiment: Experiment) -> Figure | None:
     values, name = client_property(experiment)
     own = values[federation.train_ids]
     order = np.argsort(own, kind="stable")
-    figure, axes = new_figure(5.2, 4.4)
-    axes.grid(visible=False)
+    figure, axes = _matrix_canvas()
     image = axes.imshow(weights[np.ix_(order, order)], cmap="viridis", vmin=0, interpolation="nearest")
     if federation.groups is not None:
         for edge in np.flatnonzero(np.diff(own[order])) + 0.5:
