@@ -1,7 +1,7 @@
 """All methods side by side on fl60 and digits, learning rates chosen on validation data.
 
     python benchmarks/baselines.py fl60                      main and novel clients, 800 rounds, the data set's own rate
-    python benchmarks/baselines.py fl60 --lrs 0.01,0.03,0.1  the best rate of each method by validation
+    python benchmarks/baselines.py fl60 --lrs 0.01,0.03,0.1  the best rate of each method by validation; --each: all
     python benchmarks/baselines.py fl60_norm                 with BatchNorm, for FedBN
     python benchmarks/baselines.py practical_95              digits, three groups with 95 % of their own digits; tests
     python benchmarks/baselines.py practical_80              with 80 % (or 90), linear_80: with a linear model
@@ -104,14 +104,20 @@ def run_all(wanted: list[dict[str, Any]], store: Path, workers: int) -> list[dic
     return [next(result for result in known if result["keys"] == keys) for keys in wanted]
 
 
-def best_runs(results: list[dict[str, Any]], method: str) -> tuple[str, list[dict[str, Any]]]:
-    """The setting (rate and method keys) with the best validation metric, and its runs; none where every one failed."""
+def settings_of(results: list[dict[str, Any]], method: str) -> dict[str, list[dict[str, Any]]]:
+    """A method's runs by setting (rate and method keys)."""
     settings: dict[str, list[dict[str, Any]]] = {}
     for result in results:
         keys = result["keys"]
         if keys["method"] == method:
             shown = {key: value for key, value in keys.items() if key == "lr" or key.startswith("method.")}
             settings.setdefault(" ".join(f"{key}={value}" for key, value in shown.items()), []).append(result)
+    return settings
+
+
+def best_runs(results: list[dict[str, Any]], method: str) -> tuple[str, list[dict[str, Any]]]:
+    """The setting with the best validation metric, and its runs; none where every one failed."""
+    settings = settings_of(results, method)
     scores = {
         name: statistics.fmean(run["val"] for run in runs)
         for name, runs in settings.items()
@@ -121,7 +127,14 @@ def best_runs(results: list[dict[str, Any]], method: str) -> tuple[str, list[dic
     return best, settings.get(best, [])
 
 
-def report(setting: str, results: list[dict[str, Any]], methods: list[str]) -> None:
+def _line(runs: list[dict[str, Any]], which: str) -> str:
+    means = [statistics.fmean(run[which]) for run in runs]
+    novel = [statistics.fmean(run["novel"]) for run in runs if run["novel"]]
+    line = f"main {statistics.fmean(means):6.2f} ({_spread(means):5.2f})"
+    return line + (f"  novel {statistics.fmean(novel):6.2f} ({_spread(novel):5.2f})" if novel else "")
+
+
+def report(setting: str, results: list[dict[str, Any]], methods: list[str], each: bool) -> None:
     """The table, and tests over clients."""
     which = "last" if setting.startswith("fl60") else "chosen"
     clients: dict[str, list[float]] = {}
@@ -132,12 +145,9 @@ def report(setting: str, results: list[dict[str, Any]], methods: list[str]) -> N
             print(f"{method:12s} {next(r['error'] for r in results if r['keys']['method'] == method and 'error' in r)}")
             continue
         clients[method] = [value for run in runs for value in run[which]]
-        means = [statistics.fmean(run[which]) for run in runs]
-        novel = [statistics.fmean(run["novel"]) for run in runs if run["novel"]]
-        line = f"{method:12s} main {statistics.fmean(means):6.2f} ({_spread(means):5.2f})"
-        if novel:
-            line += f"  novel {statistics.fmean(novel):6.2f} ({_spread(novel):5.2f})"
-        print(f"{line}  {best}")
+        for name, some in settings_of(results, method).items() if each else [(best, runs)]:
+            if all("val" in run for run in some):
+                print(f"{method:12s} {_line(some, which)}  {name}")
     practical = setting.endswith(("80", "90", "95"))
     for method in ["fedamp", "heurfedamp"] if practical else list(clients) if setting == "pathological" else []:
         others = clients if practical else {"fedavg": clients.get("fedavg", [])}
@@ -168,6 +178,7 @@ def main() -> None:
     parser.add_argument("--lrs", default=None)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--store", type=Path, default=Path("runs/baselines.jsonl"))
+    parser.add_argument("--each", action="store_true", help="every rate, not only the best by validation")
     parser.add_argument("--no-table", action="store_true", help="only train")
     given = parser.parse_args()
     methods = given.methods.split(",")
@@ -176,7 +187,7 @@ def main() -> None:
     wanted = list(jobs(given.setting, methods, lrs, [int(seed) for seed in given.seeds.split(",")]))
     results = run_all(wanted, given.store, given.workers)
     if not given.no_table:
-        report(given.setting, results, methods)
+        report(given.setting, results, methods, given.each)
 
 
 if __name__ == "__main__":
