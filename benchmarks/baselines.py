@@ -9,8 +9,8 @@
     python benchmarks/baselines.py iid
 
 Every run is kept as a line of `--store` and not trained again, so that a table can be stopped, widened and continued.
-`main` and `novel` are of the last round on fl60 (the protocol of the paper) and of the round chosen on validation data
-on digits. p-values are two-sided Wilcoxon tests over clients (all seeds), zero differences dropped.
+Accuracies are of the last round on fl60 (the protocol of the paper), and of the round chosen on validation data on
+digits. p-values are two-sided Wilcoxon tests over clients (all seeds), zero differences dropped.
 """
 
 from __future__ import annotations

@@ -90,17 +90,25 @@ def test_generated_pages_are_up_to_date() -> None:
         )
 
 
-def _documented() -> list[str]:
-    commands = []
-    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
-        for line in page.read_text().splitlines():
-            if match := re.match(r"^(?:\$ )?(panacea \S.*)$", line):
-                commands.append(match[1].partition("   ")[0].partition(" #")[0].strip())
-    return sorted(set(commands), key=lambda command: (not command.startswith("panacea run "), command))
+def _documented(page: Path) -> list[str]:
+    commands = [
+        match[1].partition("   ")[0].partition(" #")[0].strip()
+        for line in page.read_text().splitlines()
+        if (match := re.match(r"^(?:\$ )?(panacea \S.*)$", line))
+    ]
+    return list(dict.fromkeys(commands))
 
 
-def test_documented_commands_are_understood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every `panacea ...` line of the README and docs runs (`run` first), shortened to a round of one step each."""
+PAGES = [page for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if _documented(page)]
+
+
+def test_pages_with_commands_are_found() -> None:
+    assert len(PAGES) >= 8
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_documented_commands_are_understood(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every `panacea ...` line of a page runs in the order of the page, shortened to a round of one step each."""
     monkeypatch.chdir(tmp_path)
     code = (ROOT / "docs" / "own-method.md").read_text().split("```python\n")[1].partition("```")[0]
     (tmp_path / "my_methods.py").write_text(code)
@@ -108,9 +116,7 @@ def test_documented_commands_are_understood(tmp_path: Path, monkeypatch: pytest.
     sites.mkdir(parents=True)
     for name in ("berlin", "paris", "rome"):
         (sites / f"{name}.csv").write_text("x1,x2,y\n" + "1,2,0\n2,1,1\n0,1,0\n3,1,1\n" * 4)
-    commands = _documented()
-    assert len(commands) >= 8
-    for command in commands:
+    for command in _documented(page):
         arguments = shlex.split(command)[1:]
         if arguments[0] == "resume":
             continue  # needs a directory of its own; tests/cli and tests/experiment resume for real
@@ -122,6 +128,8 @@ def test_documented_commands_are_understood(tmp_path: Path, monkeypatch: pytest.
         ]  # as a shell
         if arguments[0] == "theory":
             arguments += ["--trials", "500", "--search", "3"]  # the last one counts
+        if arguments[0] == "bench":
+            arguments += ["--repeats", "1"]
         done = subprocess.run(
             [sys.executable, "-m", "panacea", *arguments], capture_output=True, text=True, check=False
         )

@@ -118,7 +118,10 @@ def test_the_outer_rate_defaults_to_the_clients_within_bounds() -> None:
 
 @pytest.mark.parametrize(
     ("parameters", "lr", "words"),
-    [({"lam": 20.0}, 0.1, "lr=0.1: "), ({"lam": 15.0, "outer_lr": 0.2}, 0.1, "method.outer_lr=0.2: ")],
+    [
+        ({"lam": 20.0}, 0.1, "method=pfedme: lr=0.1 times"),
+        ({"lam": 15.0, "outer_lr": 0.2}, 0.1, "method=pfedme: method.outer_lr=0.2 times"),
+    ],
 )
 def test_rates_that_diverge_are_refused_in_one_line(parameters: dict[str, float], lr: float, words: str) -> None:
     with pytest.raises(RequestError) as caught:

@@ -37,5 +37,5 @@ def bench_command(what: str, methods: str | None, repeats: int, *, as_json: bool
         table.add_column(header, justify="right")
     for row in rows:
         numbers = (f"{row.vectorised_ms:.1f}", f"{row.sequential_ms:.1f}", f"{row.ratio:.1f}")
-        table.add_row(row.method, str(row.gradients), *numbers)
+        table.add_row(f"{row.method} {row.model}".strip(), str(row.gradients), *numbers)
     console().print(table)

@@ -38,7 +38,8 @@ FACTS = {
 }  # fmt: skip
 UNIT = (
     "bytes per client and round: U = 4 (P parameters + B shared BatchNorm statistics); P_own of them stay with the "
-    "client; fedcg: P counts the enlarged network, of which P_given (teacher, A) is not sent back"
+    "client; fedcg: P counts the enlarged network, of which P_given (teacher, A) is not sent back; apfl with "
+    "mixing=logits: statistics of both networks travel"
 )
 
 

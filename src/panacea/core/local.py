@@ -15,11 +15,12 @@ from torch import Tensor
 from panacea.core.parameters import Parameters, squared_norm
 from panacea.core.records import Tree, record, tree_where
 from panacea.core.types import Batch
+from panacea.errors import RequestError
 
 if TYPE_CHECKING:
     from panacea.core.method import Method
 
-__all__ = ["Gradient", "Iterate", "Local", "Sgd", "run_local"]
+__all__ = ["Gradient", "Iterate", "Local", "Sgd", "refuse_unstable", "run_local"]
 
 
 class Gradient(Protocol):
@@ -98,6 +99,23 @@ class Sgd:
         if isinstance(self.lr, Tensor):
             return Iterate(w - self.lr * gradient, velocity)
         return Iterate(torch.sub(w, gradient, alpha=self.lr), velocity)
+
+
+def refuse_unstable(method: str, lr: float, pull: float, key: str, remedy: str = "") -> None:
+    """Refuse a quadratic pull ``pull/2 ||w - centre||^2`` that gradient steps of this rate overshoot ever further.
+
+    Args:
+        method: whose.
+        lr: the rate.
+        pull: the weight of the term.
+        key: where the pull comes from.
+        remedy: what else may help.
+    """
+    if lr * pull >= 2:
+        raise RequestError(
+            f"method={method}: lr={lr:g} times {key}={pull:.3g} must be below 2, or the pull diverges; "
+            f"use lr below {2 / pull:.3g}{remedy}"
+        )
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Adaptation", "Facts", "Method", "MethodParameters", "Model", "NewcomerData", "Visit"]
 
-NewcomerData: TypeAlias = Literal["nothing", "links", "train split"]
+NewcomerData: TypeAlias = Literal["nothing", "links", "group", "train split"]
 
 
 class MethodParameters(BaseModel):

@@ -29,7 +29,7 @@ class _Gradient:
 
     def __init__(self, engine: SequentialEngine, statistics: Tensor, key: int, client: ClientIds) -> None:
         self.engine, self.statistics, self.client = engine, statistics, client
-        self.key, self.calls, self.loss, self.extra_calls = key, 0, 0.0, 0
+        self.key, self.calls, self.loss, self.scored, self.extra_calls = key, 0, 0.0, 0, 0
 
     def _loss(self, leaf: Tensor, batch: Batch, call: int) -> tuple[Tensor, float, Tensor]:
         """What is minimised on a batch, its part that is the task's loss, and the new statistics."""
@@ -55,7 +55,7 @@ class _Gradient:
         minimised, loss, statistics = self._loss(leaf, batch, self.calls)
         (gradient,) = torch.autograd.grad(minimised if extra is None else minimised + extra(leaf).sum(), leaf)
         self.calls += 1
-        self.loss += loss
+        self.loss, self.scored = self.loss + loss, self.scored + 1
         if track:
             self.statistics = statistics
         return gradient
@@ -126,7 +126,7 @@ class SequentialEngine:
                     f"{type(error).__name__}: {error}"
                 ) from error
             self.gradient_evaluations += grad.calls + grad.extra_calls
-            results.append((upload, state, grad.statistics, grad.loss / max(grad.calls, 1)))
+            results.append((upload, state, grad.statistics, grad.loss / max(grad.scored, 1)))
         uploads, states, new_statistics, losses = zip(*results, strict=True)
         return Trained(
             tree_stack(list(uploads)),

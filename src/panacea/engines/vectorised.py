@@ -66,6 +66,7 @@ class _Gradient:
         self.calls = 0
         self.extra_calls = 0  # outside of the steps, summed over rows
         self.idle = np.zeros(len(counts), np.int64)  # calls after a row's own number of steps
+        self.unscored = np.zeros(len(counts), np.int64)  # of a row's own calls, those without a loss
         self.still: npt.NDArray[np.bool_] | None = None  # rows that have taken their steps, while others go on
         self.still_rows: Tensor | None = None  # likewise on the device
         self.loss = torch.zeros(len(counts), dtype=statistics.dtype, device=statistics.device)
@@ -85,7 +86,7 @@ class _Gradient:
 
     def mean_loss(self) -> Tensor:
         """``[rows]``: each row's mean over its own steps."""
-        return self.loss / torch.from_numpy(np.maximum(self.own_calls(), 1)).to(self.loss)
+        return self.loss / torch.from_numpy(np.maximum(self.own_calls() - self.unscored, 1)).to(self.loss)
 
     def __call__(
         self,
@@ -127,6 +128,7 @@ class _Gradient:
         parts, gradients, _, _ = self.engine.differentiate(*arguments, again=True)
         pieces = torch.autograd.grad(gradients, parts, grad_outputs=layout.parts(along), materialize_grads=True)
         self._count(2)
+        self.unscored += 2 if self.still is None else 2 * ~self.still
         return layout.join(pieces)
 
     def full(self, params: Tensor) -> Tensor:

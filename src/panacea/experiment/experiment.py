@@ -267,6 +267,8 @@ def _digest(federation: Federation) -> str:
         content.update(graph.edges.tobytes() + graph.weights.tobytes() + bytes([graph.directed]))
     if federation.features is not None:  # a method may be given them (h0=features)
         content.update(b"features" + np.ascontiguousarray(federation.features).tobytes())
+    if federation.groups is not None:  # likewise (source=oracle)
+        content.update(b"groups" + np.ascontiguousarray(federation.groups).tobytes())
     return f"sha256-{content.hexdigest()[:12]}"
 
 

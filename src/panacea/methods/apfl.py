@@ -100,7 +100,7 @@ class Apfl(FedAvg):
 
     Differences from the paper: public code mixes logits, and adds 0.02 alpha to alpha's gradient; the first is an
     option here, the second is left out. v_i starts at the common initial model. Networks with BatchNorm have one set of
-    running statistics, which follows the mixture, for it is what is evaluated.
+    running statistics, which follows the mixture, for it is what is evaluated (mixed logits: one each).
     """
 
     facts: ClassVar[Facts] = Facts(

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 from torch import Tensor
 
-from panacea.core.local import Iterate, Local
+from panacea.core.local import Iterate, Local, refuse_unstable
 from panacea.core.method import Adaptation, Facts, MethodParameters, Model, NewcomerData, Visit
 from panacea.core.parameters import Parameters
 from panacea.core.records import record, unsent
@@ -59,7 +59,7 @@ class Ditto(FedAvg):
     Server: as FedAvg. Evaluated: ``v_i``; ``w`` where a client was never sampled or is new.
 
     Parameters:
-        lam: lambda; the authors' code has 0.05, their scripts 1, their grid {0.05, 0.1, 0.5, 1, 2}.
+        lam: lambda; the authors' code has 0.05, their scripts 1; our grid {0.05, 0.1, 0.5, 1, 2}.
         personal_start: the paper starts every v_i at the initial model; ``received`` serves late clients better.
         novel, novel_steps: the authors' code gives newcomers w; ``fit`` trains v on their own samples from w.
         weighting: see FedAvg (samples in the authors' PyTorch code, uniform in their TensorFlow code).
@@ -78,6 +78,7 @@ class Ditto(FedAvg):
 
     def init_server(self, setting: Setting) -> GlobalModel:
         """The initial model, twice."""
+        refuse_unstable(self.name, setting.lr, self.parameters.lam, "method.lam")
         return GlobalModel(setting.initial, setting.initial)
 
     def download(self, server: GlobalModel, cohort: Cohort) -> GlobalModel:

@@ -59,7 +59,7 @@ class FedAmp(MessagePassing):
         attention: A. With x in units of sigma, A' is exp(-x); 1 up to 0.43, falling to 0 at 1.57 (scad, a = 3.7);
             1 - x/2 up to 2 (mcp); 1 / sqrt(1 + x) (sqrt), each over sigma.
         sigma, sigma_factor: squared distances grow with the number of parameters, hence ``median`` by default (ours).
-        alpha, coupling: the paper's alpha_k, whose settings are in an appendix that was not published; ``auto`` ties
+        alpha, coupling: the paper's alpha_k, whose settings are in an appendix we do not have; ``auto`` ties
             it to sigma, so that `coupling` is what equal models would weigh together before the guard (ours).
         alpha_power: the paper's theorems allow constant and decreasing alpha_k.
         lam: lambda; only rho = lambda / alpha_k matters to a client, and with alpha=auto `lam` is rho itself.
@@ -74,6 +74,7 @@ class FedAmp(MessagePassing):
 
     facts: ClassVar[Facts] = Facts("Huang et al., AAAI", 2021, "all w_i", "w_i", "U", "U", "training on its samples")
     parameter_model: ClassVar[type[MethodParameters]] = FedAmpParameters
+    pull_key = "rho (method.lam over method.alpha)"
     parameters: FedAmpParameters
 
     def weights(self, own: Tensor, others: Tensor, known: Tensor, same: Tensor, round: int) -> Tensor:
@@ -103,10 +104,10 @@ class FedAmp(MessagePassing):
 
 
 def _squared_distances(a: Tensor, b: Tensor) -> Tensor:
-    """``[rows of a, rows of b]``, by products; without the common part no digits are lost."""
+    """``[rows of a, rows of b]``, by products, hence in double precision: close models are small differences."""
     middle = b.mean(dim=0)
-    a, b = a - middle, b - middle
-    return (squared_norm(a) + squared_norm(b).T - 2 * a @ b.T).clamp_min(0.0)
+    x, y = (a - middle).double(), (b - middle).double()
+    return (squared_norm(x) + squared_norm(y).T - 2 * x @ y.T).clamp_min(0.0).to(a.dtype)
 
 
 def _slope(attention: str, x: Tensor) -> Tensor:
@@ -143,7 +144,7 @@ class HeurFedAmp(MessagePassing):
     Client, evaluation, newcomers: as FedAMP.
 
     Parameters:
-        self_weight: xi_ii; the paper's value is in an unpublished appendix.
+        self_weight: xi_ii; the paper's value is in an appendix we do not have.
         sigma: networks from one start have cosines close to 1, so that it must be large to tell groups apart.
         cos_on: what the cosine is taken of.
         rho: lambda / alpha_k.
@@ -156,6 +157,7 @@ class HeurFedAmp(MessagePassing):
 
     facts: ClassVar[Facts] = Facts("Huang et al., AAAI", 2021, "all w_i", "w_i", "U", "U", "training on its samples")
     parameter_model: ClassVar[type[MethodParameters]] = HeurFedAmpParameters
+    pull_key = "method.rho"
     parameters: HeurFedAmpParameters
 
     def weights(self, own: Tensor, others: Tensor, known: Tensor, same: Tensor, round: int) -> Tensor:

@@ -32,7 +32,7 @@ class FedBn(FedPer):
     Parameters:
         weighting: see FedAvg.
 
-    Reduces to: FedAvg with `buffers=local` for a network whose BatchNorm has no scale and shift.
+    Reduces to: plain SGD with one client, as FedAvg does.
 
     Differences from the paper: none known. A network without BatchNorm is refused, for there this is FedAvg.
     """
@@ -50,7 +50,9 @@ class FedBn(FedPer):
         layers = {name.rpartition(".")[0] for name in setting.statistics_layout.names}
         own = [name for name in setting.layout.names if name.rpartition(".")[0] in layers]
         if not own:
-            raise RequestError("method=fedbn: the network has no BatchNorm with parameters; choose a model that has")
+            raise RequestError(
+                "method=fedbn: the network has no BatchNorm with parameters; use one that has, e.g. model.norm=batch"
+            )
         return "+".join(own)
 
     def admit(self, server: SharedPart, clients: ClientStore, newcomers: Newcomers) -> Parameters:

@@ -13,13 +13,14 @@ from torch import Tensor, nn
 from panacea.core.aggregate import weighted_mean
 from panacea.core.clusters import FirstUpdates, group_members
 from panacea.core.local import Iterate, Local, Sgd
-from panacea.core.method import Facts, Method, MethodParameters, Model
+from panacea.core.method import Facts, Method, MethodParameters, Model, NewcomerData
 from panacea.core.parameters import Parameters
 from panacea.core.random import Streams
 from panacea.core.records import Tree, record
 from panacea.core.store import ClientStore
 from panacea.core.types import Batch, ClientIds, Cohort, Newcomers, Setting
 from panacea.data.task import Task
+from panacea.errors import RequestError
 from panacea.methods.registry import method
 from panacea.models.domain_graph import AdjacencyInit, AdjacencyKind, first_adjacency, similarity
 from panacea.models.domain_network import DomainNetwork, Source, Standardise, averaged_means
@@ -155,8 +156,6 @@ class FedCg(Method):
     parameter_model: ClassVar[type[MethodParameters]] = FedCgParameters
     parameters: FedCgParameters
 
-    # --- network ------------------------------------------------------------------------------------------------
-
     def enlarge(self, module: nn.Module, task: Task, streams: Streams) -> DomainNetwork:
         """The user's network with domains, student and teacher."""
         p = self.parameters
@@ -189,6 +188,10 @@ class FedCg(Method):
         params = self._with_given(setting.initial, "adjacency", first.to(setting.initial).flatten())
         if p.source == "teacher":
             return FedCgState(params)
+        if p.domains > len(setting.train_ids) and p.source == "kmeans":
+            raise RequestError(
+                f"method.domains={p.domains}: k-means has {len(setting.train_ids)} training clients only"
+            )
         if p.source == "oracle":
             return FedCgState(params, group_members(setting.groups, p.domains, setting.initial))
         return FedCgState(params, None, FirstUpdates.none(len(setting.counts), p.domains, self.network, params))
@@ -262,8 +265,6 @@ class FedCg(Method):
         """What was trained is sent, what was given is not; what was seen as the mean over the steps."""
         return Model(torch.cat([carry.network.params, carry.student.params, carry.seen / steps], dim=-1)), client
 
-    # --- evaluation ---------------------------------------------------------------------------------------------
-
     def personal(self, server: FedCgState, clients: ClientStore, cohort: Cohort) -> Parameters:
         """The one model; with the client's known domain, if there is one."""
         return self._own(server, cohort.ids)
@@ -272,7 +273,10 @@ class FedCg(Method):
         """The same model; the student finds the domains of a newcomer whose group is not known."""
         return self._own(server, newcomers.ids)
 
-    # --- diagnostics --------------------------------------------------------------------------------------------
+    @property
+    def newcomer_uses(self) -> NewcomerData:
+        """Nothing; its group, where groups are known."""
+        return "group" if self.parameters.source == "oracle" else "nothing"
 
     def diagnostics(self, server: FedCgState, clients: ClientStore, train_ids: ClientIds) -> dict[str, float]:
         """lambda_l of every layer; the entries of A (the largest off its diagonal, if they are many)."""

@@ -6,10 +6,10 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from panacea.core.local import Iterate, Local
+from panacea.core.local import Iterate, Local, refuse_unstable
 from panacea.core.method import Adaptation, Facts, MethodParameters, Model
 from panacea.core.parameters import squared_norm
-from panacea.core.types import Batch
+from panacea.core.types import Batch, Setting
 from panacea.methods.fedavg import FedAvg, FedAvgParameters
 from panacea.methods.registry import method
 
@@ -51,6 +51,11 @@ class FedProx(FedAvg):
     facts: ClassVar[Facts] = Facts("Li et al., MLSys", 2020, "w", "nothing", "U", "U", "the global model")
     parameter_model: ClassVar[type[MethodParameters]] = FedProxParameters
     parameters: FedProxParameters
+
+    def init_server(self, setting: Setting) -> Model:
+        """The initial model."""
+        refuse_unstable(self.name, setting.lr, self.parameters.mu, "method.mu")
+        return Model(setting.initial)
 
     def step(self, carry: Iterate, download: Model, client: None, batches: tuple[Batch, ...], local: Local) -> Iterate:
         """SGD on the proximal loss; the term enters the loss, so its gradient is autograd's."""

@@ -12,6 +12,7 @@ from panacea.core.local import Iterate, Local
 from panacea.core.method import Facts, MethodParameters, Model
 from panacea.core.records import record, tree_map
 from panacea.core.types import Batch, Setting
+from panacea.errors import RequestError
 from panacea.methods.fedper import FedPer, FedPerParameters, SharedPart
 from panacea.methods.registry import method
 
@@ -66,6 +67,8 @@ class FedRep(FedPer):
 
     def init_server(self, setting: Setting) -> SharedPart:
         """As FedPer; remembers which entries are the head's."""
+        if setting.local_steps < 2:
+            raise RequestError("method=fedrep: local_steps=1 leaves no step to the body; use at least 2")
         server = super().init_server(setting)
         zeros, ones = torch.zeros_like(server.params, dtype=torch.bool), torch.ones_like(server.start, dtype=torch.bool)
         self.is_head = self.scope.join(ones, zeros)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from panacea.core.local import Iterate, Local
+from panacea.core.local import Iterate, Local, refuse_unstable
 from panacea.core.method import Adaptation, Method, MethodParameters, Model, NewcomerData
 from panacea.core.parameters import Parameters
 from panacea.core.records import record, unsent
 from panacea.core.store import ClientStore
 from panacea.core.types import Batch, ClientIds, Cohort, Newcomers, Setting
-from panacea.errors import RequestError
 
 __all__ = ["ClientModels", "MessagePassing", "MessagePassingParameters"]
 
@@ -52,6 +51,7 @@ class MessagePassing(Method):
 
     parameters: MessagePassingParameters
     setting: Setting
+    pull_key: ClassVar[str]
 
     # --- what a variant decides -------------------------------------------------------------------------------
 
@@ -76,12 +76,9 @@ class MessagePassing(Method):
     def init_server(self, setting: Setting) -> ClientModels:
         """All clients at the same initial model: different ones would be too far apart to ever collaborate."""
         self.setting = setting
-        rho = self.pull(setting.rounds)  # alpha_k never grows, so this is the largest
-        if self.parameters.prox == "gradient" and setting.lr * rho >= 2:
-            raise RequestError(
-                f"method={self.name}: lr={setting.lr} times rho=lambda/alpha={rho:.3g} must be below 2, or the "
-                "pull towards u_i diverges; use a smaller lr, or method.prox=closed_form"
-            )
+        if self.parameters.prox == "gradient":  # alpha_k never grows, so the last round's pull is the largest
+            remedy = ", or method.prox=closed_form"
+            refuse_unstable(self.name, setting.lr, self.pull(setting.rounds), self.pull_key, remedy)
         n = len(setting.train_ids)
         return ClientModels(setting.initial.repeat(n, 1), setting.initial.new_zeros(n, 1))
 
@@ -136,7 +133,9 @@ class MessagePassing(Method):
 
     def personal(self, server: ClientModels, clients: ClientStore, cohort: Cohort) -> Parameters:
         """w_i; u_i of a client never visited."""
-        own: Model = clients.take(cohort.ids, fresh=self.init_client(self.download(server, cohort)))
+        visited = bool((clients.slots[cohort.ids] >= 0).all())  # then no mixture has to be made
+        fresh = None if visited else self.init_client(self.download(server, cohort))
+        own: Model = clients.take(cohort.ids, fresh=fresh)
         return own.params
 
     def admit(self, server: ClientModels, clients: ClientStore, newcomers: Newcomers) -> Parameters:

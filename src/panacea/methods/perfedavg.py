@@ -105,4 +105,4 @@ class InnerSteps(Method):
 
     def step(self, carry: Iterate, download: Model, client: None, batches: tuple[Batch, ...], local: Local) -> Iterate:
         """``w <- w - a grad f(w)``."""
-        return Iterate(carry.params - self.rate * local.grad(carry.params, batches[0]), carry.velocity)
+        return Iterate(carry.params - self.rate * local.grad(carry.params, batches[0], track=False), carry.velocity)

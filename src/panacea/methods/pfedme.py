@@ -8,7 +8,7 @@ from pydantic import Field
 from torch import Tensor
 
 from panacea.core.aggregate import weighted_mean
-from panacea.core.local import Iterate, Local
+from panacea.core.local import Iterate, Local, refuse_unstable
 from panacea.core.method import Adaptation, Facts, MethodParameters, Model, NewcomerData, Visit
 from panacea.core.parameters import Parameters
 from panacea.core.records import record
@@ -73,7 +73,6 @@ class PFedMe(FedAvg):
     facts: ClassVar[Facts] = Facts("Dinh et al., NeurIPS", 2020, "w", "theta_i", "U", "U", "theta fitted, or w")
     parameter_model: ClassVar[type[MethodParameters]] = PFedMeParameters
     parameters: PFedMeParameters
-    outer_lr: float
 
     def __init__(self, parameters: MethodParameters | None = None) -> None:
         super().__init__(parameters)
@@ -82,13 +81,12 @@ class PFedMe(FedAvg):
     def init_server(self, setting: Setting) -> Model:
         """The initial model; rates that cannot converge are refused."""
         p = self.parameters
-        self.outer_lr = min(setting.lr, 1 / p.lam) if p.outer_lr is None else p.outer_lr
-        for name, rate in (("lr", setting.lr), ("method.outer_lr", self.outer_lr)):
-            if rate * p.lam >= 2:
-                raise RequestError(
-                    f"{name}={rate}: pFedMe's steps diverge unless {name} * method.lam < 2; with method.lam={p.lam:g} "
-                    f"use {name} below {2 / p.lam:.3g}"
-                )
+        refuse_unstable(self.name, setting.lr, p.lam, "method.lam")
+        if p.outer_lr is not None and p.outer_lr * p.lam >= 2:
+            raise RequestError(
+                f"method=pfedme: method.outer_lr={p.outer_lr:g} times method.lam={p.lam:g} must be below 2, or w_i "
+                f"diverges; use method.outer_lr below {2 / p.lam:.3g}"
+            )
         return Model(setting.initial)
 
     def init_client(self, download: Model) -> Model:
@@ -106,7 +104,14 @@ class PFedMe(FedAvg):
         p, theta = self.parameters, carry.theta
         for _ in range(p.inner_steps):
             theta = local.sgd(theta, local.grad(theta.params, batches[0]) + p.lam * (theta.params - carry.copy))
-        return Envelope(carry.copy - self.outer_lr * p.lam * (carry.copy - theta.params), theta)
+        return Envelope(carry.copy - self._outer_lr(local) * p.lam * (carry.copy - theta.params), theta)
+
+    def _outer_lr(self, local: Local) -> float | Tensor:
+        """As set, or the client's rate, at most 1 / lambda."""
+        lr, most = local.sgd.lr, 1 / self.parameters.lam
+        if self.parameters.outer_lr is not None:
+            return self.parameters.outer_lr
+        return lr.clamp_max(most) if isinstance(lr, Tensor) else min(lr, most)
 
     def finish(self, carry: Envelope, download: Model, client: Model, steps: int | Tensor) -> tuple[Model, Model]:
         """w_i is sent, theta_i kept."""

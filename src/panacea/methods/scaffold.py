@@ -73,7 +73,7 @@ class Scaffold(Method):
         sends ``y`` and ``c_i+ - c_i``, keeps ``c_i+``.
     Server: ``x <- x + eta_g mean_S(y - x);  c <- c + |S|/m mean_S(c_i+ - c_i)``, so that c is the mean of all c_i.
     Evaluated: ``x``. As a second number ``final_local``: the local model ``y`` that each client makes of the last x in
-    one visit, which is what FedAMP's authors must have scored (see the specification, section 5).
+    one visit, which is probably what FedAMP's authors scored: their numbers are hard to explain otherwise.
 
     Parameters:
         option: II as in the paper's experiments (I costs a pass over all samples per visit).

@@ -10,7 +10,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from panacea.core.local import Iterate, Local
+from panacea.core.local import Iterate, Local, refuse_unstable
 from panacea.core.method import Facts, Method, MethodParameters, Model, NewcomerData
 from panacea.core.parameters import Parameters, squared_norm
 from panacea.core.records import record
@@ -76,7 +76,8 @@ class Sfl(Method):
     Differences from the paper: norms are squared and differentiable (the authors' code uses unsquared norms, which
     never reach the gradient); clients have copies of their own (there, one shared dict is overwritten); self loops are
     added, since our graphs have none; clients that are not sampled keep their last model, at first the initial one;
-    BatchNorm's statistics are not part of what is smoothed; the variant that learns the graph (SFL*) is not offered.
+    BatchNorm's statistics are not part of what is smoothed, and travel once, not with both models; the variant that
+    learns the graph (SFL*) is not offered.
     """
 
     facts: ClassVar[Facts] = Facts("Chen et al., IJCAI", 2022, "all w_i, graph", "nothing", "U + 4P", "U", "its links")
@@ -90,6 +91,9 @@ class Sfl(Method):
         """Every client at the initial model; the read-out's weights are those of ``1/n 1^T U``."""
         if setting.graph is None:
             raise RequestError("method=sfl needs a relation graph; give graph=knn, graph=complete or a file")
+        if not self.parameters.detached_reg:
+            pull = self.parameters.rho_graph + self.parameters.rho_global
+            refuse_unstable(self.name, setting.lr, pull, "method.rho_graph + method.rho_global")
         self.setting, n = setting, len(setting.train_ids)
         self.mixing = self._propagation(setting.graph.take(setting.train_ids))
         weights = setting.initial.new_full((n, 1), 1 / n)
@@ -136,11 +140,10 @@ class Sfl(Method):
         p = self.parameters
 
         def pulls(w: Tensor) -> Tensor:
-            w = w.detach() + 0 * w if p.detached_reg else w
             near, overall = squared_norm(w - download.near), squared_norm(w - download.overall)
             return p.rho_graph / 2 * near + p.rho_global / 2 * overall
 
-        return local.sgd(carry, local.grad(carry.params, batches[0], extra=pulls))
+        return local.sgd(carry, local.grad(carry.params, batches[0], extra=None if p.detached_reg else pulls))
 
     def aggregate(self, server: ClientModels, uploads: Model, cohort: Cohort) -> ClientModels:
         """The cohort's rows are replaced; a row that a defence does not trust moves by its trust only."""
@@ -168,7 +171,7 @@ class Sfl(Method):
         return "links"
 
     def collaboration(self, server: ClientModels, cohort: Cohort) -> Tensor:
-        """The rows of ``At^L`` among these clients."""
+        """The rows of ``(1 - a) I + a At^L`` among these clients."""
         rows = self._rows(cohort.ids)
         unit = torch.eye(len(server.models), dtype=server.models.dtype, device=server.models.device)[:, rows]
         return self.smoothed(unit, rows, self.mixing)
