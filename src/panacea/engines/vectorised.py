@@ -167,19 +167,10 @@ class VectorisedEngine:
         self.kernel: Kernel = TracedKernel(self._block_gradient) if traceable else self._block_gradient
         self.gradient_evaluations = 0
 
-    def _block_gradient(
-        self,
-        params: Tensor,
-        statistics: Tensor,
-        x: Tensor,
-        y: Tensor,
-        weight: Tensor,
-        key: Tensor | None,
-        mask: Tensor | None,
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def _block_gradient(self, *arguments: *Arguments) -> tuple[Tensor, Tensor, Tensor]:
         """``[R, P]`` gradients of every row's own loss, these losses ``[R]``, and the new statistics."""
-        _, pieces, losses, new = self.differentiate(params, statistics, x, y, weight, key, mask)
-        loss = (losses.detach() * weight).sum(dim=1)
+        _, pieces, losses, new = self.differentiate(*arguments)
+        loss = (losses.detach() * arguments[4]).sum(dim=1)  # by the samples' weights
         return self.target.layout.join(pieces), loss, new
 
     def differentiate(

@@ -13,11 +13,11 @@ from panacea.core.local import Iterate, Local
 from panacea.core.method import Adaptation, Facts, MethodParameters, Model, NewcomerData, Visit
 from panacea.core.parameters import Parameters
 from panacea.core.random import Streams
-from panacea.core.records import record, unsent
+from panacea.core.records import record
 from panacea.core.store import ClientStore
 from panacea.core.types import Batch, Cohort, Newcomers, Setting
 from panacea.data.task import Task
-from panacea.methods.fedavg import FedAvg, FedAvgParameters
+from panacea.methods.fedavg import FedAvgBeside, FedAvgParameters, StartedModel
 from panacea.methods.registry import method
 
 __all__ = ["Apfl"]
@@ -34,14 +34,6 @@ class ApflParameters(FedAvgParameters):
         "parameters", description="what is mixed: the models' parameters (paper), or their outputs (public code)"
     )
     novel: Literal["global", "fit"] = Field("global", description="a newcomer's model: w, or the mixture of one visit")
-
-
-@record
-class GlobalModel:
-    """Server state and download: the global model, and the initial one, which every party makes from the seed."""
-
-    params: Parameters
-    initial: Parameters = unsent()
 
 
 @record
@@ -77,7 +69,7 @@ class OutputMixture(nn.Module):
 
 
 @method("apfl")
-class Apfl(FedAvg):
+class Apfl(FedAvgBeside):
     """Every client mixes a personal model into the global one and learns how much of it.
 
     Paper: Deng, Kamani, Mahdavi: Adaptive personalized federated learning, 2020 (arXiv 2003.13461).
@@ -114,12 +106,12 @@ class Apfl(FedAvg):
         """Both networks, where their outputs are mixed."""
         return OutputMixture(module) if self.parameters.mixing == "logits" else module
 
-    def init_server(self, setting: Setting) -> GlobalModel:
+    def init_server(self, setting: Setting) -> StartedModel:
         """The initial model, twice."""
         initial = setting.initial
         if self.parameters.mixing == "logits":
             initial = initial[1 : 1 + len(initial) // 2]  # (alpha, w, v)
-        return GlobalModel(initial, initial)
+        return StartedModel(initial, initial)
 
     def mixture(self, alpha: Tensor, v: Tensor, w: Tensor) -> Parameters:
         """The evaluated vector: the mixed parameters, or all that the mixture of outputs is made of."""
@@ -137,20 +129,11 @@ class Apfl(FedAvg):
         slope = local.grad(self.mixture(alpha, v, w), batch)
         return g_w, alpha * slope, ((v - w) * slope).sum(dim=-1, keepdim=True)
 
-    def download(self, server: GlobalModel, cohort: Cohort) -> GlobalModel:
-        """The global model."""
-        rows = len(cohort)
-        return GlobalModel(server.params.expand(rows, -1), server.initial.expand(rows, -1))
-
-    def aggregate(self, server: GlobalModel, uploads: Model, cohort: Cohort) -> GlobalModel:  # type: ignore[override]
-        """FedAvg's mean."""
-        return GlobalModel(super().aggregate(Model(server.params), uploads, cohort).params, server.initial)
-
-    def init_client(self, download: GlobalModel) -> Mixture:
+    def init_client(self, download: StartedModel) -> Mixture:
         """The initial model as ``v``, alpha as set."""
         return Mixture(download.initial, torch.full_like(download.initial[..., :1], self.parameters.alpha))
 
-    def start(self, download: GlobalModel, client: Mixture, local: Local) -> Training:
+    def start(self, download: StartedModel, client: Mixture, local: Local) -> Training:
         """The received model, and the client's own as they were left."""
         return Training(
             local.sgd.start(download.params),
@@ -160,7 +143,7 @@ class Apfl(FedAvg):
         )
 
     def step(
-        self, carry: Training, download: GlobalModel, client: Mixture, batches: tuple[Batch, ...], local: Local
+        self, carry: Training, download: StartedModel, client: Mixture, batches: tuple[Batch, ...], local: Local
     ) -> Training:
         """One step of w, v and, when it is time, alpha; all from the values before."""
         w, v, alpha = carry.shared, carry.personal, carry.alpha
@@ -172,23 +155,23 @@ class Apfl(FedAvg):
         return Training(local.sgd(w, g_w), local.sgd(v, g_v), alpha, carry.taken + 1)
 
     def finish(
-        self, carry: Training, download: GlobalModel, client: Mixture, steps: int | Tensor
+        self, carry: Training, download: StartedModel, client: Mixture, steps: int | Tensor
     ) -> tuple[Model, Mixture]:
         """The shared copy is sent, v and alpha are kept."""
         return Model(carry.shared.params), Mixture(carry.personal.params, carry.alpha)
 
-    def personal(self, server: GlobalModel, clients: ClientStore, cohort: Cohort) -> Parameters:
+    def personal(self, server: StartedModel, clients: ClientStore, cohort: Cohort) -> Parameters:
         """The mixture; a client never sampled has no share of its own."""
         w = server.params.expand(len(cohort), -1)
         own: Mixture = clients.take(cohort.ids, fresh=Mixture(w, torch.zeros_like(w[:, :1])))
         return self.mixture(own.alpha, own.params, w)
 
-    def admit(self, server: GlobalModel, clients: ClientStore, newcomers: Newcomers) -> Parameters:
+    def admit(self, server: StartedModel, clients: ClientStore, newcomers: Newcomers) -> Parameters:
         """The global model: no share of its own."""
         w = server.params.expand(len(newcomers.ids), -1)
         return self.mixture(torch.zeros_like(w[:, :1]), w, w)
 
-    def diagnostics(self, server: GlobalModel, clients: ClientStore, train_ids: object) -> dict[str, float]:
+    def diagnostics(self, server: StartedModel, clients: ClientStore, train_ids: object) -> dict[str, float]:
         """The mean share of the personal model, over the clients sampled so far."""
         own = clients.packed()[1]
         return {} if own is None else {"alpha_mean": float(own.alpha.mean())}
@@ -198,10 +181,10 @@ class Apfl(FedAvg):
         """Nothing, or its samples."""
         return "train split" if self.parameters.novel == "fit" else "nothing"
 
-    def adapt_newcomer(self, server: GlobalModel, newcomers: Newcomers) -> Adaptation | None:
+    def adapt_newcomer(self, server: StartedModel, newcomers: Newcomers) -> Adaptation | None:
         """A visit in which v begins at w."""
         if self.parameters.novel == "global":
             return None
         w = server.params.expand(len(newcomers.ids), -1)
         fit = Visit(self, lambda upload, kept, download: self.mixture(kept.alpha, kept.params, download.params))
-        return Adaptation(fit, download=GlobalModel(w, w))
+        return Adaptation(fit, download=StartedModel(w, w))

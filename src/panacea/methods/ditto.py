@@ -10,10 +10,10 @@ from torch import Tensor
 from panacea.core.local import Iterate, Local, refuse_unstable
 from panacea.core.method import Adaptation, Facts, MethodParameters, Model, NewcomerData, Visit
 from panacea.core.parameters import Parameters
-from panacea.core.records import record, unsent
+from panacea.core.records import record
 from panacea.core.store import ClientStore
 from panacea.core.types import Batch, Cohort, Newcomers, Setting
-from panacea.methods.fedavg import FedAvg, FedAvgParameters
+from panacea.methods.fedavg import FedAvgBeside, FedAvgParameters, StartedModel
 from panacea.methods.registry import method
 
 __all__ = ["Ditto"]
@@ -31,14 +31,6 @@ class DittoParameters(FedAvgParameters):
 
 
 @record
-class GlobalModel:
-    """Server state and download: the global model, and the initial one, which every party makes from the seed."""
-
-    params: Parameters
-    initial: Parameters = unsent()
-
-
-@record
 class Tracks:
     """Carry: the global model's local copy and the personal model."""
 
@@ -47,7 +39,7 @@ class Tracks:
 
 
 @method("ditto")
-class Ditto(FedAvg):
+class Ditto(FedAvgBeside):
     """FedAvg, beside which every client trains a personal model that is held towards the global one.
 
     Paper: Li, Hu, Beirami, Smith: Ditto: fair and robust federated learning through personalization, ICML 2021
@@ -76,30 +68,21 @@ class Ditto(FedAvg):
     parameters: DittoParameters
     gradients = 2
 
-    def init_server(self, setting: Setting) -> GlobalModel:
+    def init_server(self, setting: Setting) -> StartedModel:
         """The initial model, twice."""
         refuse_unstable(self.name, setting.lr, self.parameters.lam, "method.lam")
-        return GlobalModel(setting.initial, setting.initial)
+        return super().init_server(setting)
 
-    def download(self, server: GlobalModel, cohort: Cohort) -> GlobalModel:
-        """The global model."""
-        rows = len(cohort)
-        return GlobalModel(server.params.expand(rows, -1), server.initial.expand(rows, -1))
-
-    def aggregate(self, server: GlobalModel, uploads: Model, cohort: Cohort) -> GlobalModel:  # type: ignore[override]
-        """FedAvg's mean."""
-        return GlobalModel(super().aggregate(Model(server.params), uploads, cohort).params, server.initial)
-
-    def init_client(self, download: GlobalModel) -> Model:
+    def init_client(self, download: StartedModel) -> Model:
         """v_i."""
         return Model(download.initial if self.parameters.personal_start == "initial" else download.params)
 
-    def start(self, download: GlobalModel, client: Model, local: Local) -> Tracks:
+    def start(self, download: StartedModel, client: Model, local: Local) -> Tracks:
         """The received model, and the personal one as it was left."""
         return Tracks(local.sgd.start(download.params), local.sgd.start(client.params))
 
     def step(
-        self, carry: Tracks, download: GlobalModel, client: Model, batches: tuple[Batch, ...], local: Local
+        self, carry: Tracks, download: StartedModel, client: Model, batches: tuple[Batch, ...], local: Local
     ) -> Tracks:
         """One step of each track."""
         w, v = carry.shared, carry.personal
@@ -107,11 +90,11 @@ class Ditto(FedAvg):
         pull = self.parameters.lam * (v.params - download.params)
         return Tracks(shared, local.sgd(v, local.grad(v.params, batches[0]) + pull))
 
-    def finish(self, carry: Tracks, download: GlobalModel, client: Model, steps: int | Tensor) -> tuple[Model, Model]:
+    def finish(self, carry: Tracks, download: StartedModel, client: Model, steps: int | Tensor) -> tuple[Model, Model]:
         """The shared track is sent, the personal one kept."""
         return Model(carry.shared.params), Model(carry.personal.params)
 
-    def personal(self, server: GlobalModel, clients: ClientStore, cohort: Cohort) -> Parameters:
+    def personal(self, server: StartedModel, clients: ClientStore, cohort: Cohort) -> Parameters:
         """v_i of those who have one."""
         own: Model = clients.take(cohort.ids, fresh=Model(server.params.expand(len(cohort), -1)))
         return own.params
@@ -121,10 +104,10 @@ class Ditto(FedAvg):
         """Nothing, or its samples."""
         return "train split" if self.parameters.novel == "fit" else "nothing"
 
-    def adapt_newcomer(self, server: GlobalModel, newcomers: Newcomers) -> Adaptation | None:
+    def adapt_newcomer(self, server: StartedModel, newcomers: Newcomers) -> Adaptation | None:
         """A visit in which v begins at w."""
         if self.parameters.novel == "global":
             return None
         w = server.params.expand(len(newcomers.ids), -1)
         fit = Visit(self, lambda upload, kept, download: kept.params)
-        return Adaptation(fit, self.parameters.novel_steps, download=GlobalModel(w, w))
+        return Adaptation(fit, self.parameters.novel_steps, download=StartedModel(w, w))

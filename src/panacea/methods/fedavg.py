@@ -8,10 +8,12 @@ from pydantic import Field
 
 from panacea.core.aggregate import weighted_mean
 from panacea.core.method import Adaptation, Facts, Method, MethodParameters, Model
-from panacea.core.types import Cohort
+from panacea.core.parameters import Parameters
+from panacea.core.records import record, unsent
+from panacea.core.types import Cohort, Setting
 from panacea.methods.registry import method
 
-__all__ = ["FedAvg", "FedAvgFt"]
+__all__ = ["FedAvg", "FedAvgBeside", "FedAvgFt", "StartedModel"]
 
 
 class FedAvgParameters(MethodParameters):
@@ -57,6 +59,31 @@ class FedAvg(Method):
     def aggregate(self, server: Model, uploads: Model, cohort: Cohort) -> Model:
         """``w <- sum_k weight_k w_k``."""
         return Model(weighted_mean(uploads.params, cohort.weights(self.parameters.weighting)))
+
+
+@record
+class StartedModel:
+    """Server state and download: the global model, and the initial one, which every party makes from the seed."""
+
+    params: Parameters
+    initial: Parameters = unsent()
+
+
+class FedAvgBeside(FedAvg):
+    """Base of methods whose clients keep models of their own beside FedAvg's, begun at the common initial model."""
+
+    def init_server(self, setting: Setting) -> StartedModel:
+        """The initial model, twice."""
+        return StartedModel(setting.initial, setting.initial)
+
+    def download(self, server: StartedModel, cohort: Cohort) -> StartedModel:
+        """The global model."""
+        rows = len(cohort)
+        return StartedModel(server.params.expand(rows, -1), server.initial.expand(rows, -1))
+
+    def aggregate(self, server: StartedModel, uploads: Model, cohort: Cohort) -> StartedModel:  # type: ignore[override]
+        """FedAvg's mean."""
+        return StartedModel(super().aggregate(Model(server.params), uploads, cohort).params, server.initial)
 
 
 @method("fedavg_ft")

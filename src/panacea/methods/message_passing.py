@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -55,6 +56,7 @@ class MessagePassing(Method):
 
     # --- what a variant decides -------------------------------------------------------------------------------
 
+    @abstractmethod
     def weights(self, own: Tensor, others: Tensor, known: Tensor, same: Tensor, round: int) -> Tensor:
         """``[rows, clients]``: xi, rows summing to one; the row's own client has the weight on itself.
 
@@ -65,11 +67,10 @@ class MessagePassing(Method):
             same: ``[rows, clients]`` true where both are the same client.
             round: the round's number, for schedules.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def pull(self, round: int) -> float:
         """``rho = lambda / alpha_k``."""
-        raise NotImplementedError
 
     # --- server -----------------------------------------------------------------------------------------------
 
