@@ -6,12 +6,13 @@ import dataclasses
 import json
 
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from panacea.cli.show import console
 from panacea.errors import RequestError, unknown
 from panacea.experiment.speed import WORKLOAD, measure_methods
+from panacea.methods import method_names
 
 __all__ = ["bench_command"]
 
@@ -24,10 +25,10 @@ def bench_command(what: str, methods: str | None, repeats: int, *, as_json: bool
         raise RequestError(f"--repeats={repeats}: at least 1")
     names = [name.strip() for name in methods.split(",")] if methods else []
     errors = Console(stderr=True)
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=errors, transient=True, disable=quiet or not errors.is_terminal) as bar:
-        task = bar.add_task("", total=None)
-        rows = measure_methods(names, repeats, lambda name: bar.update(task, description=name))
+        task = bar.add_task("", total=len(names or method_names()))
+        rows = measure_methods(names, repeats, lambda name: bar.update(task, description=name, advance=1))
     if as_json:
         print(json.dumps({"workload": WORKLOAD, "methods": [dataclasses.asdict(row) for row in rows]}))  # noqa: T201
         return
