@@ -55,7 +55,7 @@ def test_a_batch_holds_the_clients_own_train_samples():
         (batch,) = step
         assert batch.x.shape == (4, 5, 2)
         assert batch.y.shape == batch.weight.shape == (4, 5)
-        assert not batch.full
+        assert batch.present is not None
         for row, count in enumerate((1, 4, 5, 5)):
             x, y = fed.client(row)
             for place in range(count):
@@ -69,9 +69,9 @@ def test_weights_sum_to_one_over_the_samples_and_are_nothing_on_padding():
     expected = [[1.0, 0, 0, 0, 0], [0.25] * 4 + [0], [0.2] * 5, [0.2] * 5]
     torch.testing.assert_close(batch.weight, torch.tensor(expected, dtype=torch.float64))
     (batch,) = drawn([2, 3])[0]
-    assert batch.full
+    assert batch.present is None
     (batch,) = drawn([0])[0]
-    assert batch.full
+    assert batch.present is None
     assert batch.x.shape == (1, 1, 2)
 
 

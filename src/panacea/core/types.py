@@ -59,14 +59,15 @@ class Batch:
     Attributes:
         x: ``[..., B, *inputs]``.
         y: ``[..., B, *outputs]``.
-        weight: ``[..., B]``: mask / number of valid samples, so it sums to one over a client's batch.
-        full: True when no row has padding (then every weight is 1/B).
+        weight: ``[..., B]``: sums to one over a client's batch: 1 / samples each, or by observed values where some are
+            missing; 0 for padding.
+        present: ``[..., B]`` bool, False for padding; None where no row has any.
     """
 
     x: Tensor
     y: Tensor
     weight: Tensor
-    full: bool = True
+    present: Tensor | None = None
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,9 @@ import torch
 from torch import Tensor
 
 from panacea.core.random import Streams
+from panacea.data._check import check_federation
 from panacea.data._layout import shuffled, split_bounds, tensor_pair
+from panacea.data.storage import decoded
 from panacea.data.task import Task
 from panacea.errors import RequestError
 from panacea.graphs import ClientGraph
@@ -34,12 +36,13 @@ class Federation:
     """All clients of an experiment.
 
     Samples of all clients lie one after the other, and within a client as train | val | test, so any split of any
-    client is a slice and any batch of any set of clients is one gather.
+    client is a slice and any batch of any set of clients is one gather. Between two clients there may be rows that
+    belong to nobody. Tensors may be views whose rows overlap (`panacea.data.storage`).
 
     Attributes:
         name: the data set's name.
         task: what is learnt.
-        x: inputs ``[samples, ...]``.
+        x: inputs ``[samples, ...]``; bytes (uint8) stand for 256 steps of [0, 1].
         y: targets ``[samples]`` (int64 labels) or ``[samples, ...]``.
         bounds: ``[clients, 4]`` int64: first train, first val, first test sample, and the end.
         names: one name per client.
@@ -47,7 +50,12 @@ class Federation:
         groups: ``[clients]`` int64 planted or given group of each client, or None.
         features: ``[clients, d]`` side information on the clients (coordinates, angles), or None.
         novel: ``[clients]`` bool: held out of training entirely.
-        notes: sentences a user should see (what was dropped, what is partial).
+        notes: sentences a user should see (what was dropped or filled in).
+        rows: ``[samples]`` int64: the row of `x` that a sample's input is, where `x` has an order of its own (images
+            that stay on disk); None where row i is sample i.
+        partial: what part of the published data set this is, for every title (``PARTIAL 29 of 207 sensors``); empty
+            where it is whole.
+        fingerprint: identifies the content of `x` where a loader knows it without reading it all; else empty.
     """
 
     name: str
@@ -61,11 +69,14 @@ class Federation:
     features: npt.NDArray[np.float32] | None = None
     novel: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
     notes: tuple[str, ...] = ()
+    rows: Tensor | None = None
+    partial: str = ""
+    fingerprint: str = ""
 
     def __post_init__(self) -> None:
         if len(self.novel) == 0:
             object.__setattr__(self, "novel", np.zeros(len(self.bounds), np.bool_))
-        _check(self)
+        check_federation(self)
 
     def __len__(self) -> int:
         """Number of clients, novel ones included."""
@@ -74,9 +85,19 @@ class Federation:
     def __repr__(self) -> str:
         edges = "no graph" if self.graph is None else f"{len(self.graph.edges)} edges"
         return (
-            f"Federation({self.name}: {len(self)} clients ({int(self.novel.sum())} novel), {len(self.x)} samples, "
-            f"{self.task.kind}, {edges})"
+            f"Federation({self.name}: {len(self)} clients ({int(self.novel.sum())} novel), {self.total} samples, "
+            f"{self.task.kind}, {edges})" + (f" {self.partial}" if self.partial else "")
         )
+
+    @property
+    def total(self) -> int:
+        """Samples of all clients and splits."""
+        return int((self.bounds[:, 3] - self.bounds[:, 0]).sum())
+
+    @property
+    def title(self) -> str:
+        """The data set's name, and what part of it this is."""
+        return f"{self.name} ({self.partial})" if self.partial else self.name
 
     @property
     def train_ids(self) -> npt.NDArray[np.int64]:
@@ -97,7 +118,8 @@ class Federation:
         """Inputs and targets of one client in one split."""
         column = SPLITS.index(split)
         start, end = self.bounds[client, column], self.bounds[client, column + 1]
-        return self.x[start:end], self.y[start:end]
+        x = self.x[start:end] if self.rows is None else self.x[self.rows[start:end]]
+        return decoded(x, torch.float32), self.y[start:end]
 
     def hold_out(self, share: float, seed: int) -> Federation:
         """The same federation with a share of its clients marked as novel, chosen by the seed.
@@ -257,34 +279,3 @@ class Federation:
             novel=novel,
             chronological=chronological,
         )
-
-
-def _check(fed: Federation) -> None:
-    """Everything the rest of the package takes for granted, checked once."""
-    if len(fed) == 0:
-        raise RequestError(f"{fed.name}: a federation needs at least one client")
-    if len(fed.names) != len(fed):
-        raise RequestError(f"{fed.name}: {len(fed)} clients but {len(fed.names)} names")
-    empty = np.flatnonzero(fed.counts("train") < 1)
-    if len(empty):
-        raise RequestError(f"{fed.name}: client '{fed.names[empty[0]]}' has no training sample")
-    if tuple(fed.x.shape[1:]) != fed.task.inputs:
-        raise RequestError(f"{fed.name}: samples have shape {tuple(fed.x.shape[1:])}, the task says {fed.task.inputs}")
-    for what, values in (("input", fed.x), ("target", fed.y)):
-        finite = torch.isfinite(values)
-        if not bool(finite.all()):
-            row = int((~finite).reshape(len(values), -1).any(dim=1).nonzero()[0])
-            owner = int(np.searchsorted(fed.bounds[:, 3], row, side="right"))
-            raise RequestError(f"{fed.name}: client '{fed.names[owner]}' has a NaN or infinite {what}")
-    if fed.task.kind == "classification":
-        outside = ((fed.y < 0) | (fed.y >= fed.task.classes)).nonzero()
-        if len(outside):
-            owner = int(np.searchsorted(fed.bounds[:, 3], int(outside[0]), side="right"))
-            label = int(fed.y[outside[0]])
-            raise RequestError(
-                f"{fed.name}: client '{fed.names[owner]}' has label {label}; labels are 0..{fed.task.classes - 1}"
-            )
-    elif tuple(fed.y.shape[1:]) != fed.task.outputs:
-        raise RequestError(f"{fed.name}: targets have shape {tuple(fed.y.shape[1:])}, the task says {fed.task.outputs}")
-    if fed.graph is not None and fed.graph.n != len(fed):
-        raise RequestError(f"{fed.name}: the graph has {fed.graph.n} nodes but there are {len(fed)} clients")

@@ -24,9 +24,9 @@ _FEW_CLIENTS, _FEW_CLASSES = 64, 40  # up to here every client has a mark of its
 def label_counts(federation: Federation) -> npt.NDArray[np.int64]:
     """Samples of every class at every client, all splits together, ``[clients, classes]``."""
     classes = federation.task.classes
-    sizes = federation.bounds[:, 3] - federation.bounds[:, 0]
-    owner = np.repeat(np.arange(len(federation)), sizes)
-    flat = np.bincount(owner * classes + federation.y.numpy(), minlength=len(federation) * classes)
+    spans = enumerate(federation.bounds[:, [0, 3]])
+    marks = np.concatenate([client * classes + federation.y[first:end].numpy() for client, (first, end) in spans])
+    flat = np.bincount(marks, minlength=len(federation) * classes)
     return flat.reshape(len(federation), classes).astype(np.int64)
 
 
@@ -180,8 +180,7 @@ def _finish(axes: Any, federation: Federation) -> None:
         if n > _FEW_CLIENTS:  # clients have no mark of their own that could be orange
             low, bottom = np.full(len(federation.novel_ids), -0.015), axes.get_xaxis_transform()
             axes.scatter(federation.novel_ids, low, s=12, c=_ORANGE, linewidths=0, transform=bottom, clip_on=False)
-    total = int(federation.bounds[-1, 3])
-    title = f"{federation.name}: {total:,} samples of {n} client{'s' if n > 1 else ''}"
+    title = f"{federation.title}: {federation.total:,} samples of {n} client{'s' if n > 1 else ''}"
     axes.set_title(title, loc="left", fontsize=11, pad=22 if groups is not None else 10)
     if axes.get_legend_handles_labels()[0]:
         axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=8, labelspacing=1.2)

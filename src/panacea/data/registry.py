@@ -12,7 +12,16 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from panacea.data.federation import Federation
 from panacea.errors import unknown
 
-__all__ = ["DataKeys", "DatasetEntry", "NaturalKeys", "TrainingDefaults", "dataset", "dataset_names", "find_dataset"]
+__all__ = [
+    "Card",
+    "DataKeys",
+    "DatasetEntry",
+    "NaturalKeys",
+    "TrainingDefaults",
+    "dataset",
+    "dataset_names",
+    "find_dataset",
+]
 
 
 class DataKeys(BaseModel):
@@ -51,6 +60,25 @@ class TrainingDefaults:
 
 
 @dataclass(frozen=True)
+class Card:
+    """What a user should know of a data set before using it; shown by `panacea datasets NAME`.
+
+    Attributes:
+        licence: of the data, as published.
+        citation: whom to cite.
+        used_in: which tables of which papers are about it.
+        get: which files to place where, and who publishes them; also the end of the error where they are missing.
+        splits: how samples are divided into train, validation and test.
+    """
+
+    licence: str = ""
+    citation: str = ""
+    used_in: str = ""
+    get: str = ""
+    splits: str = ""
+
+
+@dataclass(frozen=True)
 class DatasetEntry:
     """One data set.
 
@@ -60,6 +88,7 @@ class DatasetEntry:
         source: where it comes from (paper, package, publisher).
         keys: the model of its `data.*` keys.
         defaults: training defaults it brings.
+        card: what a user should know before using it.
         load: keys in, federation out (no novel clients marked yet).
     """
 
@@ -68,6 +97,7 @@ class DatasetEntry:
     source: str
     keys: type[DataKeys]
     defaults: TrainingDefaults
+    card: Card
     load: Callable[[Any], Federation]
 
 
@@ -75,12 +105,18 @@ _ENTRIES: dict[str, DatasetEntry] = {}
 
 
 def dataset(
-    name: str, *, summary: str, source: str, keys: type[DataKeys], defaults: TrainingDefaults
+    name: str,
+    *,
+    summary: str,
+    source: str,
+    keys: type[DataKeys],
+    defaults: TrainingDefaults,
+    card: Card | None = None,
 ) -> Callable[[Callable[[Any], Federation]], Callable[[Any], Federation]]:
     """Register a loader under a public name."""
 
     def register(load: Callable[[Any], Federation]) -> Callable[[Any], Federation]:
-        _ENTRIES[name] = DatasetEntry(name, summary, source, keys, defaults, load)
+        _ENTRIES[name] = DatasetEntry(name, summary, source, keys, defaults, card or Card(), load)
         return load
 
     return register

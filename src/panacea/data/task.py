@@ -22,6 +22,8 @@ class Task:
         classes: number of classes, 0 unless classification.
         scale: for MSE, the scale it is stated in (``as given``, ``per-client min-max``, ...).
         class_names: names of the classes in label order, where they have names.
+        missing: targets may hold NaN, a value that was not observed: it counts in no loss and no metric. A mean is
+            then over observed values, so a sample with more of them counts more.
     """
 
     kind: Kind
@@ -30,6 +32,7 @@ class Task:
     classes: int = 0
     scale: str = "as given"
     class_names: tuple[str, ...] = ()
+    missing: bool = False
 
     @property
     def metric(self) -> str:

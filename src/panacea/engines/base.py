@@ -18,7 +18,8 @@ from panacea.core.records import Tree
 from panacea.core.round import Trained
 from panacea.core.types import Batch, ClientIds, Cohort
 from panacea.data.federation import SPLITS, Federation
-from panacea.models.target import TargetModel
+from panacea.data.storage import decoded, moved
+from panacea.models.target import TargetModel, sample_weights
 
 __all__ = ["FULL_PASS", "Engine", "LocalSettings", "Samples", "Scores"]
 
@@ -74,8 +75,11 @@ class Samples:
     """All clients' samples on the device, and the batches drawn from them."""
 
     def __init__(self, federation: Federation, streams: Streams, device: torch.device, dtype: torch.dtype) -> None:
-        self.x = federation.x.to(device, dtype)
-        self.y = federation.y.to(device) if federation.task.kind == "classification" else federation.y.to(device, dtype)
+        labels = federation.task.kind == "classification"
+        self.task, self.device, self.dtype = federation.task, device, dtype
+        self.x = moved(federation.x, device, torch.uint8 if federation.x.dtype == torch.uint8 else dtype)
+        self.y = moved(federation.y, device, torch.int64 if labels else dtype)
+        self.rows = None if federation.rows is None else federation.rows.to(device)
         self.bounds = federation.bounds
         self.streams = streams
         self.names = federation.names
@@ -86,11 +90,17 @@ class Samples:
         counts: npt.NDArray[np.int64] = self.bounds[ids, column + 1] - self.bounds[ids, column]
         return counts
 
+    @property
+    def input_bytes(self) -> int:
+        """Of one sample's input, as the network is given it."""
+        return max(1, self.x[0].numel() * self.dtype.itemsize)
+
     def gather(self, index: Tensor) -> tuple[Tensor, Tensor]:
         """Samples at flat positions of any shape."""
         flat = index.reshape(-1)
-        x = self.x.index_select(0, flat).reshape((*index.shape, *self.x.shape[1:]))
-        return x, self.y.index_select(0, flat).reshape((*index.shape, *self.y.shape[1:]))
+        x = decoded(self.x.index_select(0, flat if self.rows is None else self.rows[flat]), self.dtype)
+        y = self.y.index_select(0, flat).reshape((*index.shape, *self.y.shape[1:]))
+        return x.reshape((*index.shape, *self.x.shape[1:])), y
 
     def batches(
         self, ids: ClientIds, round: int, purpose: str, steps: int, draws: int, batch_size: int
@@ -109,17 +119,19 @@ class Samples:
             ],
             axis=1,
         )  # [steps, draws, rows, B]
-        positions = torch.from_numpy(index + starts[:, None]).to(self.x.device)
-        valid = np.minimum(counts, batch_size)
+        positions = torch.from_numpy(index + starts[:, None]).to(self.device)
         width = index.shape[-1]
-        weight = torch.as_tensor((np.arange(width) < valid[:, None]) / valid[:, None], dtype=self.x.dtype)
-        weight = weight.to(self.x.device)
-        full = bool((valid == width).all())
-        per_step = max(1, positions[0].numel() * self.x[0].numel() * self.x.element_size())
-        block = max(1, _GATHER_BYTES // per_step)
+        real = np.arange(width) < np.minimum(counts, batch_size)[:, None]
+        present = None if real.all() else torch.from_numpy(real).to(self.device)
+        even = torch.as_tensor(real / real.sum(axis=1, keepdims=True), dtype=self.dtype).to(self.device)
+        block = max(1, _GATHER_BYTES // max(1, positions[0].numel() * self.input_bytes))
         for first in range(0, steps, block):
             xs, ys = self.gather(positions[first : first + block].flatten(0, 1))
-            drawn = [Batch(x, y, weight, full) for x, y in zip(xs.unbind(0), ys.unbind(0), strict=True)]
+            weights = self._observed_shares(ys, present) if self.task.missing else even.expand(len(xs), -1, -1)
+            drawn = [
+                Batch(x, y, weight, present)
+                for x, y, weight in zip(xs.unbind(0), ys.unbind(0), weights.unbind(0), strict=True)
+            ]
             yield from (tuple(drawn[i : i + draws]) for i in range(0, len(drawn), draws))
 
     def passes(self, ids: ClientIds, batch_size: int) -> Iterator[tuple[Batch, npt.NDArray[np.bool_]]]:
@@ -129,6 +141,8 @@ class Samples:
         first ones again, for no row may be without samples (BatchNorm); what comes of them is to be left out.
         """
         counts = self.counts("train", ids)
+        total = torch.as_tensor(self._observed(ids) if self.task.missing else counts, dtype=self.dtype)
+        total = total.to(self.device)[:, None]
         width = int(min(counts.max(), batch_size))
         for first in range(0, int(counts.max()), width):
             active = counts > first
@@ -136,9 +150,21 @@ class Samples:
             place = begin[:, None] + np.arange(width)[None, :]
             valid = place < counts[:, None]
             index = self.bounds[ids, 0][:, None] + np.minimum(place, counts[:, None] - 1)
-            x, y = self.gather(torch.from_numpy(index).to(self.x.device))
-            weight = torch.as_tensor(valid / counts[:, None], dtype=self.x.dtype).to(self.x.device)
-            yield Batch(x, y, weight, full=bool(valid.all())), active
+            x, y = self.gather(torch.from_numpy(index).to(self.device))
+            present = torch.from_numpy(valid).to(self.device)
+            each = sample_weights(self.task, y).to(self.dtype)
+            yield Batch(x, y, torch.where(present, each, 0.0) / total, None if valid.all() else present), active
+
+    def _observed(self, ids: ClientIds) -> npt.NDArray[np.float64]:
+        """Observed target values in the train split of these clients, at least 1."""
+        spans = [self.y[first:end] for first, end in self.bounds[ids, :2]]
+        return np.array([max(1.0, float((~span.isnan()).sum())) for span in spans])
+
+    def _observed_shares(self, y: Tensor, present: Tensor | None) -> Tensor:
+        """``[..., B]``: every sample's share of the observed values of its batch; 0 where nothing was observed."""
+        each = sample_weights(self.task, y)
+        each = each if present is None else torch.where(present, each, 0.0)
+        return each / each.sum(dim=-1, keepdim=True).clamp_min(1)
 
 
 class Engine(Protocol):

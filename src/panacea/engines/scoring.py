@@ -13,7 +13,7 @@ from panacea.core.types import ClientIds
 from panacea.data.federation import SPLITS
 from panacea.engines.base import Samples, Scores
 from panacea.engines.forward import Forward
-from panacea.models.target import TargetModel, sample_losses, sample_metric
+from panacea.models.target import TargetModel, sample_losses, sample_metric, sample_weights
 
 __all__ = ["Scorer"]
 
@@ -45,13 +45,13 @@ class Scorer:
         return self.samples.bounds[ids, SPLITS.index(split)], self.samples.counts(split, ids)
 
     def _samples_per_call(self) -> int:
-        one = self.samples.x[0].numel() * self.samples.x.element_size()
+        one = self.samples.input_bytes
         return int(max(1, _EVALUATION_BYTES // (16 * max(one, 1))))  # activations are about 16 times the input
 
     def _rows(self, params: Tensor, statistics: Tensor, ids: ClientIds, split: str) -> Scores:
         starts, counts = self._positions(ids, split)
         device = params.device
-        metric, loss = torch.zeros(len(ids), dtype=torch.float64), torch.zeros(len(ids), dtype=torch.float64)
+        metric, loss, weight = (torch.zeros(len(ids), dtype=torch.float64) for _ in range(3))
         most = self._samples_per_call()
         width = int(min(max(counts.max(), 1), most))
         block = max(1, min(self.block, most // width))
@@ -62,15 +62,17 @@ class Scorer:
                 valid = torch.from_numpy(place < counts[rows][:, None]).to(device)
                 last = np.maximum(counts[rows] - 1, 0)[:, None]
                 index = torch.from_numpy(starts[rows][:, None] + np.minimum(place, last))
-                x, y = self.samples.gather(index.clamp_max(len(self.samples.x) - 1).to(device))
+                x, y = self.samples.gather(index.clamp_max(len(self.samples.y) - 1).to(device))
                 with torch.no_grad():
                     outputs, _ = self.forward(
                         self.target.layout.parts(params[rows]), statistics[rows], x, training=False
                     )
+                    each = torch.where(valid, sample_weights(self.target.task, y).double(), 0.0)
+                    weight[rows] += each.sum(dim=1).cpu()
                     for total, score in ((metric, sample_metric), (loss, sample_losses)):
                         values = score(self.target.task, outputs, y).double()
-                        total[rows] += torch.where(valid, values, 0.0).sum(dim=1).cpu()
-        return _mean_scores(metric, loss, counts)
+                        total[rows] += torch.where(valid, values * each, 0.0).sum(dim=1).cpu()
+        return Scores((metric / weight).numpy(), (loss / weight).numpy())  # 0/0 = NaN: a client without such samples
 
     def _shared(self, params: Tensor, statistics: Tensor, ids: ClientIds, split: str) -> Scores:
         starts, counts = self._positions(ids, split)
@@ -78,7 +80,7 @@ class Scorer:
         within = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
         positions = torch.from_numpy(starts[owner] + within)
         owners = torch.from_numpy(owner)
-        metric, loss = torch.zeros(len(ids), dtype=torch.float64), torch.zeros(len(ids), dtype=torch.float64)
+        metric, loss, weight = (torch.zeros(len(ids), dtype=torch.float64) for _ in range(3))
         most = self._samples_per_call()
         for first in range(0, len(owner), most):
             chunk = slice(first, first + most)
@@ -88,11 +90,9 @@ class Scorer:
                     self.target.layout.parts(params[:1]), statistics[:1], x.unsqueeze(0), training=False
                 )
                 flat = outputs.squeeze(0)
-                metric.index_add_(0, owners[chunk], sample_metric(self.target.task, flat, y).double().cpu())
-                loss.index_add_(0, owners[chunk], sample_losses(self.target.task, flat, y).double().cpu())
-        return _mean_scores(metric, loss, counts)
-
-
-def _mean_scores(metric: Tensor, loss: Tensor, counts: npt.NDArray[np.int64]) -> Scores:
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return Scores(metric.numpy() / counts, loss.numpy() / counts)  # 0/0 = NaN: a client without such samples
+                each = sample_weights(self.target.task, y).double()
+                weight.index_add_(0, owners[chunk], each.cpu())
+                for total, score in ((metric, sample_metric), (loss, sample_losses)):
+                    values = score(self.target.task, flat, y).double() * each
+                    total.index_add_(0, owners[chunk], values.cpu())
+        return Scores((metric / weight).numpy(), (loss / weight).numpy())  # 0/0 = NaN: a client without such samples

@@ -19,7 +19,7 @@ from panacea.core.round import Trained
 from panacea.core.types import Batch, ClientIds, Cohort
 from panacea.engines.base import FULL_PASS, LocalSettings, Samples, Scores
 from panacea.errors import PanaceaError, RunFailure
-from panacea.models.target import TargetModel, objective, sample_losses, sample_metric
+from panacea.models.target import TargetModel, objective, sample_losses, sample_metric, sample_weights
 
 __all__ = ["SequentialEngine"]
 
@@ -73,7 +73,7 @@ class _Gradient:
         batches = self.engine.samples.passes(self.client, self.engine.local.batch_size)
         for number, (batch, _) in enumerate(batches):
             leaf = params.detach().requires_grad_(True)
-            size = int((batch.weight[0] > 0).sum())
+            size = batch.weight.shape[-1] if batch.present is None else int(batch.present[0].sum())
             own = Batch(batch.x[0, :size], batch.y[0, :size], batch.weight[0, :size])
             loss, _, _ = self._loss(leaf, own, FULL_PASS + number)
             total = total + torch.autograd.grad(loss, leaf)[0]
@@ -145,11 +145,12 @@ class SequentialEngine:
             start, end = self.samples.bounds[client, column], self.samples.bounds[client, column + 1]
             if end == start:
                 continue
-            x, y = self.samples.x[start:end].clone(), self.samples.y[start:end]  # a module may write into its input
+            x, y = self.samples.gather(torch.arange(start, end, device=params.device))
             with torch.no_grad():
                 outputs, _ = self.target.forward(params[row], statistics[row], x, training=False)
-                metric[row] = float(sample_metric(task, outputs, y).double().mean())
-                loss[row] = float(sample_losses(task, outputs, y).double().mean())
+                weight = sample_weights(task, y).double()
+                metric[row] = float((sample_metric(task, outputs, y).double() * weight).sum() / weight.sum())
+                loss[row] = float((sample_losses(task, outputs, y).double() * weight).sum() / weight.sum())
         return Scores(metric, loss)
 
 

@@ -113,8 +113,8 @@ class _Gradient:
         """What `_block_gradient` is given for a call."""
         target = self.engine.target
         key = (self.keys + call) & (2**63 - 1) if target.draws_noise else None
-        masked = not batch.full and (target.statistics_layout.names or self.engine.forward.kind == "loop")
-        mask = (batch.weight > 0).to(params.dtype) if masked else None
+        needed = target.statistics_layout.names or self.engine.forward.kind == "loop"
+        mask = batch.present.to(params.dtype) if batch.present is not None and needed else None
         return params.detach().contiguous(), self.statistics, batch.x, batch.y, batch.weight, key, mask
 
     def _count(self, calls: int) -> None:

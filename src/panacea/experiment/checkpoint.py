@@ -21,8 +21,8 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
+from panacea.core.files import fsync_folder
 from panacea.errors import RunFailure
-from panacea.experiment.files import fsync_folder
 
 __all__ = ["Checkpoint", "CheckpointStore"]
 

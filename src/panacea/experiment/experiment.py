@@ -20,6 +20,7 @@ from panacea.core.types import Cohort, Setting
 from panacea.data.federation import Federation
 from panacea.data.load import load_keys, resolve_keys
 from panacea.data.registry import TrainingDefaults, find_dataset
+from panacea.data.storage import contents
 from panacea.engines import Engine, LocalSettings, default_block, make_engine
 from panacea.errors import RequestError
 from panacea.experiment.checkpoint import Checkpoint
@@ -260,8 +261,14 @@ def _with_defaults(
 def _digest(federation: Federation) -> str:
     """A federation's content in a few characters, so that runs on different data never share a directory."""
     content = hashlib.sha256(federation.bounds.tobytes())
-    for part in (federation.x.numpy(), federation.y.numpy(), federation.novel):
-        content.update(np.ascontiguousarray(part).tobytes())
+    if federation.fingerprint:  # the loader knows which images these are; which of them comes when is in `rows`
+        content.update(federation.fingerprint.encode())
+    else:
+        content.update(contents(federation.x).numpy().data)
+    if federation.rows is not None:
+        content.update(federation.rows.numpy().tobytes())
+    content.update(contents(federation.y).numpy().data)
+    content.update(federation.novel.tobytes())
     graph = federation.graph
     if graph is not None:
         content.update(graph.edges.tobytes() + graph.weights.tobytes() + bytes([graph.directed]))

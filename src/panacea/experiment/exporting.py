@@ -11,9 +11,9 @@ import torch
 from safetensors.torch import save as save_tensors
 from torch import nn
 
+from panacea.core.files import write_atomically
 from panacea.errors import RequestError, unknown
 from panacea.experiment.experiment import Experiment
-from panacea.experiment.files import write_atomically
 from panacea.experiment.model_card import Subject, card, metadata
 from panacea.experiment.onnx_format import onnx_bytes
 

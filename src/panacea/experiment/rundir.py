@@ -18,10 +18,10 @@ from typing import Any
 
 import yaml
 
+from panacea.core.files import write_atomically
 from panacea.errors import RequestError
 from panacea.experiment.checkpoint import CheckpointStore
 from panacea.experiment.config import ExperimentConfig, Section, build_config, identity
-from panacea.experiment.files import write_atomically
 from panacea.experiment.keys import flatten
 
 __all__ = ["RunDirectory", "nested"]

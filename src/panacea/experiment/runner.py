@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from panacea.core.files import append_line, write_atomically, write_csv, write_json
 from panacea.core.round import Report, run_round
 from panacea.errors import RequestError, RunFailure
 from panacea.evaluation.collaboration import collaboration_numbers, collaboration_weights
@@ -19,7 +20,6 @@ from panacea.evaluation.evaluate import Evaluation, evaluate_alternatives, evalu
 from panacea.evaluation.metrics import mean, spread, worst_decile
 from panacea.experiment.checkpoint import Checkpoint
 from panacea.experiment.experiment import Experiment
-from panacea.experiment.files import append_line, write_atomically, write_csv, write_json
 from panacea.experiment.interrupt import Interrupted, Interrupter
 from panacea.experiment.modules import observed
 from panacea.experiment.relations import graph_summary

@@ -16,7 +16,7 @@ from panacea.data.federation import Task
 from panacea.errors import RequestError
 from panacea.models.stateful import MaskedBatchNorm, Pass, StreamDropout, replace_stateful
 
-__all__ = ["Given", "TargetModel", "objective", "sample_losses", "sample_metric"]
+__all__ = ["Given", "TargetModel", "objective", "sample_losses", "sample_metric", "sample_weights"]
 
 Given = Tensor | tuple[Tensor, Tensor]
 """What a network gives in training: its outputs, or a pair of outputs and a penalty per sample (`Method.enlarge`)."""
@@ -39,12 +39,29 @@ def sample_losses(task: Task, outputs: Tensor, targets: Tensor) -> Tensor:
     """The training loss of every sample: cross-entropy, or squared error averaged over a sample's outputs.
 
     Outputs ``[B, *o]`` and targets ``[B, *t]`` give ``[B]``; with a leading row axis, ``[R, B, *o]`` give ``[R, B]``.
+    Where targets may be missing, the average is over those observed (0 where none is).
     """
     if task.kind == "classification":
         scores = outputs if outputs.dim() == 2 else outputs.transpose(1, 2)  # torch wants the class axis second
         return F.cross_entropy(scores, targets, reduction="none")
+    if task.missing:
+        error = torch.where(targets.isnan(), 0.0, outputs - targets.nan_to_num()).square()
+        return _summed(task, error) / sample_weights(task, targets).clamp_min(1)
     error = (outputs - targets).square()
     return error.flatten(-len(task.outputs)).mean(dim=-1) if task.outputs else error
+
+
+def sample_weights(task: Task, targets: Tensor) -> Tensor:
+    """What a sample counts in a mean over samples, shaped like `sample_losses`: 1, or its number of observed values."""
+    if task.missing:
+        return _summed(task, (~targets.isnan()).to(targets.dtype))
+    shape = targets.shape[: targets.dim() - len(task.outputs)]
+    return torch.ones(shape, dtype=torch.float32, device=targets.device)
+
+
+def _summed(task: Task, values: Tensor) -> Tensor:
+    """Over the values of one sample."""
+    return values.flatten(-len(task.outputs)).sum(dim=-1) if task.outputs else values
 
 
 def sample_metric(task: Task, outputs: Tensor, targets: Tensor) -> Tensor:

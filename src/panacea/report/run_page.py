@@ -8,8 +8,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from panacea.core.files import write_atomically
 from panacea.experiment.experiment import Experiment
-from panacea.experiment.files import write_atomically
 from panacea.experiment.rundir import RunDirectory
 from panacea.experiment.runner import Callback, client_columns, client_table
 

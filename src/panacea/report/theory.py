@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from panacea.core.files import write_atomically, write_csv
 from panacea.errors import RequestError
-from panacea.experiment.files import write_atomically, write_csv
 from panacea.report.canvas import new_figure, save_figure
 from panacea.theory import Finding, Row, Table
 

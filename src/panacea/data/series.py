@@ -1,0 +1,172 @@
+r"""Federations of time series: every client has one, and forecasts its own future from its own past.
+
+    x_t = (s_{t-L+1}, .., s_t),   y_t = (s_{t+1}, .., s_{t+H})        stride 1, T - L - H + 1 windows per client
+    train | validation | test = the first round((1 - val - test) n), the rest, the last round(test n) of n windows
+
+Windows are views of the series (`panacea.data.storage`): 207 sensors with 34,249 windows each take the memory of 207
+series, not of 24 times as much.
+
+A missing value is NaN here. As a target it counts in no loss and no metric (`Task.missing`). As an input it is replaced
+by the last observed value of the same series, and before the first one by the client's mean over the train span; so
+nothing of the future is used.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from pydantic import Field, model_validator
+
+from panacea.data.federation import Federation
+from panacea.data.registry import NaturalKeys
+from panacea.data.scaling import MIN_MAX
+from panacea.data.storage import window_views
+from panacea.data.task import Task
+from panacea.errors import RequestError
+from panacea.graphs import ClientGraph
+
+__all__ = ["Scale", "Series", "SeriesKeys", "forecasting"]
+
+Scale = Literal["client_minmax", "global_zscore", "raw"]
+
+Floats = npt.NDArray[np.float32]
+
+
+class SeriesKeys(NaturalKeys):
+    """Keys of a federation of time series; a data set sets its own defaults."""
+
+    val: float = Field(0.1, ge=0, lt=1, description="share of all windows, between train and test, to choose rounds")
+    test: float = Field(0.2, gt=0, lt=1, description="share of all windows, the last ones, for the test split")
+    length: int = Field(12, ge=1, description="steps of an input")
+    horizon: int = Field(12, ge=1, description="steps that are forecast")
+
+    @model_validator(mode="after")
+    def _leaves_train(self) -> SeriesKeys:
+        if self.val + self.test >= 1:
+            raise ValueError(f"val={self.val} and test={self.test} leave no train windows")
+        return self
+
+
+@dataclass(frozen=True)
+class Series:
+    """What a loader read.
+
+    Attributes:
+        values: ``[clients, steps]`` float32 in the data's own unit, NaN where missing.
+        names: one per client.
+        unit: of the values, e.g. ``mph``; the stated scale where nothing is scaled.
+        clock: ``[steps]`` a second input in [0, 1), the same for all clients (the time of day), or None.
+        graph: over the clients in this order.
+        features: ``[clients, d]``, coordinates for instance, or None.
+        partial: see `Federation.partial`.
+        notes: see `Federation.notes`.
+    """
+
+    values: Floats
+    names: tuple[str, ...]
+    unit: str
+    clock: Floats | None = None
+    graph: ClientGraph | None = None
+    features: Floats | None = None
+    partial: str = ""
+    notes: tuple[str, ...] = ()
+
+    def take(self, clients: int | None, name: str) -> Series:
+        """The first clients only."""
+        total = len(self.names)
+        if clients is None or clients == total:
+            return self
+        if clients > total:
+            raise RequestError(f"data.clients={clients}: {name} has {total} clients here")
+        return Series(
+            self.values[:clients],
+            self.names[:clients],
+            self.unit,
+            self.clock,
+            None if self.graph is None else self.graph.take(np.arange(clients)),
+            None if self.features is None else self.features[:clients],
+            self.partial,
+            self.notes,
+        )
+
+
+def forecasting(name: str, series: Series, keys: SeriesKeys, scale: Scale) -> Federation:
+    """Cut every client's series into windows, split them by time and scale them by what the train windows hold."""
+    series = series.take(keys.clients, name)
+    clients, steps = series.values.shape
+    windows = steps - keys.length - keys.horizon + 1
+    n_test, n_train = round(keys.test * windows), round((1 - keys.val - keys.test) * windows)
+    if windows < 1 or n_train < 1 or n_test < 1 or n_train + n_test > windows:
+        raise RequestError(
+            f"{name}: {steps} steps give {max(windows, 0)} windows of {keys.length} + {keys.horizon} steps; too few to "
+            "divide into train, validation and test"
+        )
+    span = n_train + keys.length + keys.horizon - 1  # steps that train windows see
+    values, stated = _scaled(name, series, scale, span)
+    inputs, filled = _filled(name, series.names, values, span)
+    columns = [inputs] if series.clock is None else [inputs, np.broadcast_to(series.clock, inputs.shape)]
+    flat = torch.from_numpy(np.stack(columns, axis=-1).astype(np.float32).reshape(clients * steps, len(columns)))
+    x, y = window_views(flat, torch.from_numpy(np.ascontiguousarray(values).reshape(-1)), keys.length, keys.horizon)
+    first = np.arange(clients, dtype=np.int64)[:, None] * steps
+    notes = series.notes
+    if filled:
+        share = f"{100 * filled / values.size:.2g} %"
+        notes = (*notes, f"{filled:,} of {values.size:,} values ({share}) are missing: not scored, not trained on")
+    return Federation(
+        name=name,
+        task=Task(
+            "forecasting",
+            inputs=(keys.length, len(columns)),
+            outputs=(keys.horizon,),
+            scale=stated,
+            missing=filled > 0,
+        ),
+        x=x,
+        y=y,
+        bounds=first + np.array([0, n_train, windows - n_test, windows], np.int64),
+        names=series.names,
+        graph=series.graph,
+        features=series.features,
+        notes=notes,
+        partial=series.partial,
+    )
+
+
+def _scaled(name: str, series: Series, scale: Scale, span: int) -> tuple[Floats, str]:
+    """The values in the scale asked for, and its name; fitted on the steps that train windows see."""
+    train = series.values[:, :span].astype(np.float64)
+    _check_observed(name, series.names, train)
+    if scale == "raw":
+        return series.values, series.unit
+    if scale == "global_zscore":
+        mean, spread = np.nanmean(train), np.nanstd(train)
+        return ((series.values - mean) / (spread if spread > 0 else 1.0)).astype(np.float32), "global z-score"
+    low, high = np.nanmin(train, axis=1, keepdims=True), np.nanmax(train, axis=1, keepdims=True)
+    flat = np.flatnonzero(~(high > low)[:, 0])
+    if len(flat):
+        raise RequestError(
+            f"{name}: client '{series.names[flat[0]]}' has the same value everywhere ({low[flat[0], 0]:g}); it cannot "
+            "be scaled to [0, 1]"
+        )
+    return ((series.values - low) / (high - low)).astype(np.float32), MIN_MAX
+
+
+def _check_observed(name: str, names: tuple[str, ...], train: npt.NDArray[np.float64]) -> None:
+    empty = np.flatnonzero(np.isnan(train).all(axis=1))
+    if len(empty):
+        raise RequestError(f"{name}: client '{names[empty[0]]}' has no observed value in the train span")
+
+
+def _filled(name: str, names: tuple[str, ...], values: Floats, span: int) -> tuple[Floats, int]:
+    """Inputs without gaps (see the module), and how many values were missing."""
+    gaps = np.isnan(values)
+    if not gaps.any():
+        return values, 0
+    last = np.maximum.accumulate(np.where(gaps, -1, np.arange(values.shape[1])), axis=1)
+    before = np.nanmean(values[:, :span], axis=1, keepdims=True)
+    filled = np.where(last >= 0, np.take_along_axis(values, np.maximum(last, 0), axis=1), before)
+    return filled.astype(np.float32), int(gaps.sum())
