@@ -169,6 +169,12 @@ def _spread(values: list[float]) -> float:
     return statistics.stdev(values) if len(values) > 1 else 0.0
 
 
+def _numbers(text: str) -> list[int]:
+    """``0,1,2`` or ``0..2``."""
+    first, dots, last = text.partition("..")
+    return list(range(int(first), int(last) + 1)) if dots else [int(number) for number in text.split(",")]
+
+
 def main() -> None:
     """Train what is missing and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -184,7 +190,7 @@ def main() -> None:
     methods = given.methods.split(",")
     lrs = LRS[given.setting] if given.lrs is None else [float(lr) for lr in given.lrs.split(",")]
     given.store.parent.mkdir(parents=True, exist_ok=True)
-    wanted = list(jobs(given.setting, methods, lrs, [int(seed) for seed in given.seeds.split(",")]))
+    wanted = list(jobs(given.setting, methods, lrs, _numbers(given.seeds)))
     results = run_all(wanted, given.store, given.workers)
     if not given.no_table:
         report(given.setting, results, methods, given.each)
