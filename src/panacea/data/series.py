@@ -29,7 +29,7 @@ from panacea.data.task import Task
 from panacea.errors import RequestError
 from panacea.graphs import ClientGraph
 
-__all__ = ["Scale", "Series", "SeriesKeys", "forecasting"]
+__all__ = ["Scale", "Series", "SeriesKeys", "forecasting", "train_span"]
 
 Scale = Literal["client_minmax", "global_zscore", "raw"]
 
@@ -98,14 +98,8 @@ def forecasting(name: str, series: Series, keys: SeriesKeys, scale: Scale) -> Fe
     """Cut every client's series into windows, split them by time and scale them by what the train windows hold."""
     series = series.take(keys.clients, name)
     clients, steps = series.values.shape
-    windows = steps - keys.length - keys.horizon + 1
-    n_test, n_train = round(keys.test * windows), round((1 - keys.val - keys.test) * windows)
-    if windows < 1 or n_train < 1 or n_test < 1 or n_train + n_test > windows:
-        raise RequestError(
-            f"{name}: {steps} steps give {max(windows, 0)} windows of {keys.length} + {keys.horizon} steps; too few to "
-            "divide into train, validation and test"
-        )
-    span = n_train + keys.length + keys.horizon - 1  # steps that train windows see
+    n_train, n_test, windows = _counts(name, steps, keys)
+    span = train_span(name, steps, keys)
     values, stated = _scaled(name, series, scale, span)
     inputs, filled = _filled(name, series.names, values, span)
     columns = [inputs] if series.clock is None else [inputs, np.broadcast_to(series.clock, inputs.shape)]
@@ -134,6 +128,23 @@ def forecasting(name: str, series: Series, keys: SeriesKeys, scale: Scale) -> Fe
         notes=notes,
         partial=series.partial,
     )
+
+
+def train_span(name: str, steps: int, keys: SeriesKeys) -> int:
+    """How many of the first steps train windows see; scales are fitted on them."""
+    return _counts(name, steps, keys)[0] + keys.length + keys.horizon - 1
+
+
+def _counts(name: str, steps: int, keys: SeriesKeys) -> tuple[int, int, int]:
+    """Windows for training, for the test, and in all."""
+    windows = steps - keys.length - keys.horizon + 1
+    n_test, n_train = round(keys.test * windows), round((1 - keys.val - keys.test) * windows)
+    if windows < 1 or n_train < 1 or n_test < 1 or n_train + n_test > windows:
+        raise RequestError(
+            f"{name}: {steps} steps give {max(windows, 0)} windows of {keys.length} + {keys.horizon} steps; too few to "
+            "divide into train, validation and test"
+        )
+    return n_train, n_test, windows
 
 
 def _scaled(name: str, series: Series, scale: Scale, span: int) -> tuple[Floats, str]:
