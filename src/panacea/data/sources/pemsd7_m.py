@@ -43,8 +43,8 @@ _CARD = Card(
     "Department of Transportation (PeMS)",
     used_in="STGCN (IJCAI 2018); no table of the Panacea papers",
     get="place PeMSD7_V_228.csv and PeMSD7_W_228.csv, and if you like PeMSD7_M_Station_Info.csv, in that folder "
-    "(published by the STGCN project, github.com/VeritasYin/STGCN_IJCAI-18, in its dataset folder and its "
-    "PeMSD7_Full.zip); an npz with speed and distance_m (pemsd7_m.npz) will do",
+    "(published by the STGCN project, github.com/VeritasYin/STGCN_IJCAI-18); an npz with speed and distance_m "
+    "(pemsd7_m.npz) will do",
     splits="windows of 12 + 12 steps in the order of time: 70 % train, 10 % validation, 20 % test",
 )
 
@@ -129,6 +129,8 @@ def _stored(path: Path, speeds: Speeds, source: Path, metres: Any, places: Float
     rows, stations = speeds.values.shape
     if metres.shape != (stations, stations) or metres.dtype.kind not in "fiu":
         raise RequestError(f"{source}: distances are {list(metres.shape)}, not [{stations}, {stations}]")
+    if metres.max(initial=0) <= 1:  # STGCN takes such a matrix as it is; in metres everyone would be near everyone
+        raise RequestError(f"{source}: nothing above 1; distances in metres are needed, not the weights of a graph")
     wrong = np.argwhere(~(np.isfinite(metres) & (metres >= 0)))
     if len(wrong):
         row, column = wrong[0]

@@ -68,8 +68,8 @@ _USED = "Panacea, Tables I and II; CNFGNN (KDD 2021); DCRNN (ICLR 2018)"
 _SPLITS = "windows of 12 + 12 steps in the order of time: 70 % train, 10 % validation, 20 % test; {} each when whole"
 
 _GET = (
-    "place {} (published by the DCRNN project, github.com/liyaguang/DCRNN, through the links in its README) and, of its "
-    "folder data/sensor_graph, {} and {} in that folder; a CSV with a header of sensor ids"
+    "place {} (published by the DCRNN project, github.com/liyaguang/DCRNN, through the links in its README) and, of "
+    "its folder data/sensor_graph, {} and {} in that folder; a CSV with a header of sensor ids"
 )
 
 _METR_LA_CARD = Card(
