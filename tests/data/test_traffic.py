@@ -1,4 +1,4 @@
-"""METR-LA and PEMS-BAY: every format gives the same federation; graphs, windows, gaps and labels of partial files."""
+"""METR-LA and PEMS-BAY: every format gives the same federation; windows, gaps and labels of partial files."""
 
 from __future__ import annotations
 
@@ -13,35 +13,9 @@ import numpy as np
 import pytest
 import torch
 
-from panacea.data import Federation, find_dataset, load
-from panacea.data.pickles import read_pickle
+from panacea.data import load
 from panacea.data.sources import _traffic, traffic
-from panacea.data.sources._traffic_graph import kernel_graph, read_roads
-from tests.data.roads import (
-    ADJACENCY,
-    EDGES,
-    IDS,
-    ROWS,
-    speeds,
-    write_adjacency,
-    write_csv,
-    write_h5,
-    write_places,
-)
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a graph, and METR-LA as small as the tests' files."""
-    small = dataclasses.replace(traffic.METR_LA, sensors=5, rows=ROWS, links=6)
-    monkeypatch.setattr(traffic, "METR_LA", small)
-    (tmp_path / "metr-la").mkdir()
-    write_adjacency(tmp_path / "metr-la" / "adj_mx.pkl")
-    return tmp_path / "metr-la"
-
-
-def _load(folder: Path, **keys: object) -> Federation:
-    return load("metr_la", root=folder.parent, novel=0, **keys)
+from tests.data.roads import IDS, ROWS, load_small, speeds, write_csv, write_h5
 
 
 def _npz(path: Path) -> None:
@@ -59,9 +33,9 @@ WRITERS: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("name", WRITERS)
-def test_every_format_gives_the_same_federation(folder: Path, name: str) -> None:
-    WRITERS[name](folder / name)
-    fed = _load(folder, scale="mph")
+def test_every_format_gives_the_same_federation(roads: Path, name: str) -> None:
+    WRITERS[name](roads / name)
+    fed = load_small(roads, scale="mph")
     assert repr(fed) == "Federation(metr_la: 5 clients (0 novel), 485 samples, forecasting, 4 edges)"
     assert fed.names == IDS
     assert fed.task.scale == "mph"
@@ -77,12 +51,12 @@ def test_every_format_gives_the_same_federation(folder: Path, name: str) -> None
             assert torch.equal(y[window], values[first + 12 : first + 24, client])
 
 
-def test_the_second_load_reads_the_copy(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_h5(folder / "metr-la.h5", speeds())
-    first = _load(folder)
+def test_the_second_load_reads_the_copy(roads: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_h5(roads / "metr-la.h5", speeds())
+    first = load_small(roads)
     for name in ("read_speeds", "read_roads"):
         monkeypatch.setattr(_traffic, name, lambda *_: pytest.fail("the file was read again"))
-    second = _load(folder)
+    second = load_small(roads)
     assert torch.equal(first.x, second.x)
     assert first.graph is not None
     assert second.graph is not None
@@ -90,25 +64,25 @@ def test_the_second_load_reads_the_copy(folder: Path, monkeypatch: pytest.Monkey
     assert first.notes == second.notes
 
 
-def test_attributes_are_never_unpickled(folder: Path) -> None:
+def test_attributes_are_never_unpickled(roads: Path) -> None:
     class Evil:
         def __reduce__(self) -> tuple[object, ...]:
-            return os.mkdir, (str(folder / "pwned"),)
+            return os.mkdir, (str(roads / "pwned"),)
 
-    path = write_h5(folder / "metr-la.h5", speeds())
+    path = write_h5(roads / "metr-la.h5", speeds())
     with h5py.File(path, "a") as file:
         file["df"].attrs["kind"] = np.void(pickle.dumps(Evil()))
         file["df/axis0"].attrs["name"] = np.void(pickle.dumps(Evil()))
-    _load(folder)
-    assert not (folder / "pwned").exists()
+    load_small(roads)
+    assert not (roads / "pwned").exists()
 
 
 class TestScales:
-    def test_per_client_range_of_the_train_span(self, folder: Path) -> None:
+    def test_per_client_range_of_the_train_span(self, roads: Path) -> None:
         values = speeds()
         values[100:] += 100  # after the train span: 68 windows see 91 steps
-        write_h5(folder / "metr-la.h5", values)
-        fed = _load(folder)
+        write_h5(roads / "metr-la.h5", values)
+        fed = load_small(roads)
         assert fed.task.scale == "per-client min-max"
         train = values[:91].T
         low, high = train.min(axis=1), train.max(axis=1)
@@ -116,9 +90,9 @@ class TestScales:
         assert np.array_equal(fed.client(3, "test")[1][-1].numpy(), expected[3, 108:])
         assert float(fed.client(3, "train")[1].max()) <= 1 < float(fed.client(3, "test")[1].max())
 
-    def test_one_z_score(self, folder: Path) -> None:
-        write_h5(folder / "metr-la.h5", speeds())
-        fed = _load(folder, scale="global_zscore")
+    def test_one_z_score(self, roads: Path) -> None:
+        write_h5(roads / "metr-la.h5", speeds())
+        fed = load_small(roads, scale="global_zscore")
         assert fed.task.scale == "global z-score"
         train = speeds()[:91]
         expected = (speeds()[108:, 2] - train.mean()) / train.std()
@@ -126,12 +100,12 @@ class TestScales:
 
 
 class TestMissing:
-    def test_zeros_and_empty_cells_are_masked_and_counted(self, folder: Path) -> None:
+    def test_zeros_and_empty_cells_are_masked_and_counted(self, roads: Path) -> None:
         values = speeds()
         values[0:2, 0] = values[30:33, 1] = 0
-        text = write_csv(folder / "metr_la.csv", values).read_text().replace("0.0", "", 2)
-        (folder / "metr_la.csv").write_text(text)
-        fed = _load(folder, scale="mph")
+        text = write_csv(roads / "metr_la.csv", values).read_text().replace("0.0", "", 2)
+        (roads / "metr_la.csv").write_text(text)
+        fed = load_small(roads, scale="mph")
         assert fed.task.missing
         assert "5 of 600 values (0.83 %) are missing: not scored, not trained on" in fed.notes
         x, y = fed.client(1)
@@ -139,19 +113,19 @@ class TestMissing:
         assert (x[30, :3, 0] == values[29, 1]).all()  # the last that was observed
         assert fed.client(0)[0][0, 0, 0].item() == pytest.approx(values[2:91, 0].mean(), rel=1e-6)
 
-    def test_a_sensor_with_many_gaps_is_named(self, folder: Path) -> None:
+    def test_a_sensor_with_many_gaps_is_named(self, roads: Path) -> None:
         values = speeds()
         values[:40, 1], values[:46, 3] = 0, 0
-        fed = _load(write_h5(folder / "metr-la.h5", values).parent)
+        fed = load_small(write_h5(roads / "metr-la.h5", values).parent)
         said = "2 of 5 sensors miss over 40% of the train span; sensor '717447' misses 51%"
         assert said in fed.notes
         assert len(fed) == 5
-        assert not any("miss over" in note for note in _load(folder, clients=1).notes)
+        assert not any("miss over" in note for note in load_small(roads, clients=1).notes)
 
-    def test_a_dead_sensor_is_left_out(self, folder: Path) -> None:
+    def test_a_dead_sensor_is_left_out(self, roads: Path) -> None:
         values = speeds()
         values[:91, 1] = 0
-        fed = _load(write_h5(folder / "metr-la.h5", values).parent)
+        fed = load_small(write_h5(roads / "metr-la.h5", values).parent)
         assert "1 sensor(s) without an observed value in the train span left out: 767541" in fed.notes
         assert fed.names == (IDS[0], *IDS[2:])
         assert fed.partial == "PARTIAL 4 of 5 sensors"
@@ -160,10 +134,10 @@ class TestMissing:
 
 
 class TestTime:
-    def test_a_file_that_begins_later_and_has_a_hole(self, folder: Path) -> None:
-        lines = write_csv(folder / "metr_la.csv", speeds()).read_text().splitlines()
-        (folder / "metr_la.csv").write_text("\n".join([lines[0], *lines[73:93], *lines[96:]]))
-        fed = _load(folder)
+    def test_a_file_that_begins_later_and_has_a_hole(self, roads: Path) -> None:
+        lines = write_csv(roads / "metr_la.csv", speeds()).read_text().splitlines()
+        (roads / "metr_la.csv").write_text("\n".join([lines[0], *lines[73:93], *lines[96:]]))
+        fed = load_small(roads)
         assert fed.client(0)[0][0, 0, 1].item() == pytest.approx(0.25)  # 06:00
         assert fed.client(0)[0][10, 10, 1].item() == pytest.approx((72 + 23) / 288)
         said = "metr_la.csv: time jumps 1 time(s), first after row 19 (2012-03-01 07:35:00); windows reach across"
@@ -179,10 +153,10 @@ class TestTime:
 
 
 class TestParts:
-    def test_fewer_sensors_in_another_order(self, folder: Path) -> None:
+    def test_fewer_sensors_in_another_order(self, roads: Path) -> None:
         ids = (IDS[4], IDS[0], IDS[1])
-        write_h5(folder / "metr-la.h5", speeds()[:, [4, 0, 1]], ids)
-        fed = _load(folder)
+        write_h5(roads / "metr-la.h5", speeds()[:, [4, 0, 1]], ids)
+        fed = load_small(roads)
         assert fed.partial == "PARTIAL 3 of 5 sensors"
         assert fed.title == "metr_la (PARTIAL 3 of 5 sensors)"
         assert fed.names == ids
@@ -198,19 +172,19 @@ class TestParts:
         assert traffic.PEMS_BAY.partial(67, 100) == "PARTIAL 67 of 325 sensors, 100 of 52,116 rows"
 
     @pytest.mark.parametrize("own_week", [True, False])
-    def test_the_week(self, folder: Path, monkeypatch: pytest.MonkeyPatch, own_week: bool) -> None:
+    def test_the_week(self, roads: Path, monkeypatch: pytest.MonkeyPatch, own_week: bool) -> None:
         """The npz's own interpolated week of all sensors, else the first rows."""
         monkeypatch.setattr(traffic, "METR_LA", dataclasses.replace(traffic.METR_LA, rows=2 * 2_016))
         long = speeds(2 * 2_016)
         arrays = {"speed_full_subset": long[:, 3:], "full_subset_ids": np.array(IDS[3:]), "sensor_ids": np.array(IDS)}
         if own_week:
             arrays["speed_week_interpolated"] = speeds(2_016) + 1
-        np.savez(folder / "metr_la.npz", **arrays)
-        fed = _load(folder, part="week", scale="mph")
+        np.savez(roads / "metr_la.npz", **arrays)
+        fed = load_small(roads, part="week", scale="mph")
         assert fed.client(4 if own_week else 1)[1][0, 0].item() == (speeds(2_016) + 1 if own_week else long)[12, 4]
         assert fed.partial == ("PARTIAL 1 of 2 weeks" if own_week else "PARTIAL 2 of 5 sensors, 1 of 2 weeks")
         assert any("were interpolated by its publisher" in note for note in fed.notes) == own_week
-        assert _load(folder).partial == "PARTIAL 2 of 5 sensors"
+        assert load_small(roads).partial == "PARTIAL 2 of 5 sensors"
 
     @pytest.mark.parametrize(
         ("name", "rows", "counts"),
@@ -227,112 +201,3 @@ class TestParts:
         assert fed.graph is None
         assert f"{name}: no graph, for there is no file with one" in fed.notes
         assert fed.x.untyped_storage().nbytes() == 2 * rows * 2 * 4  # windows are views
-
-
-class TestGraph:
-    def test_with_directions_and_weights(self, folder: Path) -> None:
-        write_h5(folder / "metr-la.h5", speeds())
-        graph = _load(folder, graph_weights="kernel").graph
-        assert graph is not None
-        assert graph.directed
-        assert np.array_equal(graph.dense().T, ADJACENCY - np.eye(5))
-        plain = _load(folder).graph
-        assert plain is not None
-        assert plain.edges.tolist() == EDGES
-        assert not plain.weighted
-
-    def test_the_kernel_of_listed_distances(self, folder: Path) -> None:
-        (folder / "adj_mx.pkl").unlink()
-        rows = [("773869", "767541", 100), ("767541", "773869", 400), ("767541", "767542", 250), ("1", "773869", 9)]
-        text = "from,to,cost\n" + "".join(f"{a},{b},{d}\n" for a, b, d in rows)
-        (folder / "distances_la_2012.csv").write_text(text)
-        write_h5(folder / "metr-la.h5", speeds())
-        fed = _load(folder, graph_weights="kernel")
-        sigma = np.std([100, 400, 250])
-        assert fed.graph is not None
-        assert fed.graph.edges.tolist() == [[0, 1]]  # exp(-250^2 / sigma^2) = 0.016 is below 0.1
-        assert fed.graph.weights == pytest.approx(np.exp(-((100 / sigma) ** 2)), rel=1e-5)
-        assert any("(the published graph has 6 directed links)" in note for note in fed.notes)
-
-    def test_sigma_is_that_of_the_listed_sensors(self, folder: Path) -> None:
-        """With two of five sensors in the file, distances of the others still count."""
-        (folder / "adj_mx.pkl").unlink()
-        (folder / "graph_sensor_ids.txt").write_text(",".join(IDS))
-        (folder / "distances_la_2012.csv").write_text("773869,767541,100\n717447,717446,900\n")
-        write_h5(folder / "metr-la.h5", speeds()[:, :2], IDS[:2])
-        graph = _load(folder, graph_weights="kernel").graph
-        assert graph is not None
-        assert graph.weights.tolist() == pytest.approx([np.exp(-((100 / 400) ** 2))], rel=1e-5)
-
-    def test_the_npz_brings_one(self, folder: Path) -> None:
-        (folder / "adj_mx.pkl").unlink()
-        np.savez(folder / "metr_la.npz", speed=speeds(), sensor_ids=np.array(IDS), adj_mx=ADJACENCY)
-        graph = _load(folder).graph
-        assert graph is not None
-        assert graph.edges.tolist() == EDGES
-
-    @pytest.mark.parametrize("header", [True, False])
-    def test_places(self, folder: Path, header: bool) -> None:
-        write_h5(folder / "metr-la.h5", speeds())
-        write_places(folder / "graph_sensor_locations.csv", header=header)
-        features = _load(folder, clients=3).features
-        assert features is not None
-        assert features.tolist() == [[34, -118], [34.125, -117.75], [34.25, -117.5]]
-        write_places(folder / "graph_sensor_locations.csv", IDS[1:], header=header)
-        fed = _load(folder)
-        assert fed.features is None
-        assert "no place is known of 1 of 5 sensors (first '773869'): no features" in fed.notes
-
-
-def _real(folder: Path, name: str) -> Path:
-    if not (folder / name).is_file():
-        pytest.skip(f"no {name} in {folder}; set PANACEA_DATA to a folder that has it")
-    return folder
-
-
-class TestRealFiles:
-    def test_metr_la(self, real_data: Path) -> None:
-        root = _real(real_data, "metr-la/metr_la.npz")
-        fed = load("metr_la", root=root)
-        assert fed.partial == "PARTIAL 29 of 207 sensors"
-        assert [int(fed.counts(split)[0]) for split in ("train", "val", "test")] == [23_974, 3_425, 6_850]
-        assert "77,013 of 993,888 values (7.7 %) are missing: not scored, not trained on" in fed.notes
-        assert fed.graph is not None
-        assert len(fed.graph.edges) == 120
-        assert fed.features is not None
-        week = load("metr_la", root=root, part="week", graph_weights="kernel")
-        assert week.partial == "PARTIAL 1 of 17 weeks"
-        assert week.graph is not None
-        assert len(week.graph.edges) == 1_515
-        assert len(week.graph.undirected().edges) == 1_313
-        assert not week.task.missing
-
-    def test_pems_bay(self, real_data: Path) -> None:
-        fed = load("pems_bay", root=_real(real_data, "pems-bay/pems_bay_subset.npz"))
-        assert fed.partial == "PARTIAL 67 of 325 sensors"
-        assert [int(fed.counts(split)[0]) for split in ("train", "val", "test")] == [36_465, 5_209, 10_419]
-        assert any("17 sensors of US 101 have no values in the train span: left out" in note for note in fed.notes)
-        assert any("graph: 2,369 directed links between 325 sensors" in note for note in fed.notes)
-
-    def test_distances_give_the_published_graph(self, real_data: Path) -> None:
-        folder = _real(real_data, "pems-bay/distances_bay_2017.csv") / "pems-bay"
-        places = folder / "graph_sensor_locations_bay.csv"
-        made = read_roads(None, folder / "distances_bay_2017.csv", places, None, ())
-        ids, _, matrix = read_pickle(folder / "adj_mx_bay.pkl.gz")
-        assert made is not None
-        assert list(made.ids) == ids
-        assert len(made.graph.edges) == 2_369
-        assert len(made.graph.undirected().edges) == 2_079
-        assert np.abs(made.graph.dense().T + np.eye(325) - matrix).max() < 1e-6
-
-
-def test_defaults_and_cards() -> None:
-    for name in ("metr_la", "pems_bay", "pemsd7_m"):
-        entry = find_dataset(name)
-        assert (entry.defaults.rounds, entry.defaults.cohort, entry.defaults.novel) == (800, 5, 0.2)
-        assert all(dataclasses.astuple(entry.card))
-
-
-def test_the_kernel_needs_a_width() -> None:
-    with pytest.raises(ValueError, match="all are the same"):
-        kernel_graph(np.full((2, 2), 3, np.float32))

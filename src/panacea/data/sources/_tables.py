@@ -49,6 +49,8 @@ def csv_numbers(path: Path, lines: Sequence[str], first: int, columns: Sequence[
     for number, line in enumerate(lines, first):
         if line.count(",") != width - 1:
             raise RequestError(f"{path} line {number}: {line.count(',') + 1} values, {width} are needed")
+    if not lines:
+        return np.zeros((0, len(columns)), np.float32)
     try:
         return np.loadtxt(
             lines, np.float32, delimiter=",", ndmin=2, comments=None, quotechar='"', usecols=range(skip, width)

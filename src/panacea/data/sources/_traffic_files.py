@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -155,9 +156,10 @@ def _seconds(path: Path, texts: Sequence[str]) -> Seconds:
     seconds = np.zeros(len(texts), np.int64)
     for row, text in enumerate(texts):
         try:
-            if len(text) < len("2012-03-01"):  # a plain number would be read as a year
-                raise ValueError
-            seconds[row] = np.datetime64(text.strip().strip('"'), "s").astype(np.int64)
+            time = datetime.fromisoformat(text.strip().strip('"')).replace(
+                tzinfo=UTC
+            )  # local time: no zone to think of
+            seconds[row] = int(time.timestamp())
         except ValueError:
             raise RequestError(f"{path} line {row + 2}: '{text}' is not a time such as 2012-03-01 00:05:00") from None
     return seconds
