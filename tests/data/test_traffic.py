@@ -132,6 +132,15 @@ class TestMissing:
         assert fed.graph is not None
         assert fed.graph.edges.tolist() == [[0, 3], [2, 3]]
 
+    def test_a_sensor_that_fell_silent_is_left_out(self, roads: Path) -> None:
+        """It could not be scored; the first test target is row 90."""
+        values = speeds()
+        values[90:, 4], values[91:, 0] = 0, 0
+        fed = load_small(write_h5(roads / "metr-la.h5", values).parent)
+        assert "1 sensor(s) without an observed value in the test span left out: 717446" in fed.notes
+        assert fed.names == IDS[:4]
+        assert not fed.client(0, "test")[1].isnan().all()
+
 
 class TestTime:
     def test_a_file_that_begins_later_and_has_a_hole(self, roads: Path) -> None:

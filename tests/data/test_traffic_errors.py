@@ -61,7 +61,7 @@ class TestSpeeds:
 
     def test_nothing_observed(self, roads: Path) -> None:
         write_h5(roads / "metr-la.h5", np.zeros((120, 5)))
-        _refused(roads, "metr-la.h5: no sensor has an observed value in the train span (91 rows)")
+        _refused(roads, "metr-la.h5: no sensor has observed values both in the first 91 rows and from row 90")
 
     def test_too_short(self, roads: Path) -> None:
         write_h5(roads / "metr-la.h5", speeds(20))

@@ -29,7 +29,7 @@ from panacea.data.task import Task
 from panacea.errors import RequestError
 from panacea.graphs import ClientGraph
 
-__all__ = ["Scale", "Series", "SeriesKeys", "forecasting", "train_span"]
+__all__ = ["Scale", "Series", "SeriesKeys", "forecasting", "spans"]
 
 Scale = Literal["client_minmax", "global_zscore", "raw"]
 
@@ -99,7 +99,7 @@ def forecasting(name: str, series: Series, keys: SeriesKeys, scale: Scale) -> Fe
     series = series.take(keys.clients, name)
     clients, steps = series.values.shape
     n_train, n_test, windows = _counts(name, steps, keys)
-    span = train_span(name, steps, keys)
+    span, _ = spans(name, steps, keys)
     values, stated = _scaled(name, series, scale, span)
     inputs, filled = _filled(values, span)
     columns = [inputs] if series.clock is None else [inputs, np.broadcast_to(series.clock, inputs.shape)]
@@ -131,9 +131,10 @@ def forecasting(name: str, series: Series, keys: SeriesKeys, scale: Scale) -> Fe
     )
 
 
-def train_span(name: str, steps: int, keys: SeriesKeys) -> int:
-    """How many of the first steps train windows see; scales are fitted on them."""
-    return _counts(name, steps, keys)[0] + keys.length + keys.horizon - 1
+def spans(name: str, steps: int, keys: SeriesKeys) -> tuple[int, int]:
+    """How many first steps train windows see (scales are fitted on them), and the first step of a test target."""
+    n_train, n_test, windows = _counts(name, steps, keys)
+    return n_train + keys.length + keys.horizon - 1, windows - n_test + keys.length
 
 
 def _counts(name: str, steps: int, keys: SeriesKeys) -> tuple[int, int, int]:

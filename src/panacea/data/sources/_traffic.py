@@ -14,7 +14,7 @@ from pydantic import Field
 from panacea.data.cache import Arrays, cached, packed, unpacked
 from panacea.data.federation import Federation
 from panacea.data.paths import find_data_dir, missing_files
-from panacea.data.series import Scale, Series, SeriesKeys, forecasting, train_span
+from panacea.data.series import Scale, Series, SeriesKeys, forecasting, spans
 from panacea.data.sources._tables import csv_places, find_file
 from panacea.data.sources._traffic_files import WEEK, Floats, Speeds, day_shares, observed, read_speeds
 from panacea.data.sources._traffic_graph import Roads, read_roads
@@ -165,16 +165,20 @@ def speed_federation(
         places: latitude and longitude of sensors, or None.
     """
     values, ids = stored["values"].astype(np.float32, copy=False), np.array(unpacked(stored["ids"]))
-    span = train_span(name, values.shape[1], keys)
-    gaps = np.isnan(values[:, :span]).mean(axis=1)
-    dead = gaps == 1
+    train, test = spans(name, values.shape[1], keys)
+    gaps = np.isnan(values[:, :train]).mean(axis=1)
     notes = unpacked(stored["notes"])
-    if dead.any():
-        shown = ", ".join(ids[dead][:5]) + (", ..." if dead.sum() > 5 else "")
-        notes.append(f"{dead.sum()} sensor(s) without an observed value in the train span left out: {shown}")
-        values, ids, gaps = values[~dead], ids[~dead], gaps[~dead]
+    dead, silent = gaps == 1, np.isnan(values[:, test:]).all(axis=1)  # nothing to learn from, nothing to be scored on
+    for where, gone in (("train", dead), ("test", silent & ~dead)):
+        if gone.any():
+            shown = ", ".join(ids[gone][:5]) + (", ..." if gone.sum() > 5 else "")
+            notes.append(f"{gone.sum()} sensor(s) without an observed value in the {where} span left out: {shown}")
+    if (dead | silent).any():
+        values, ids, gaps = (part[~(dead | silent)] for part in (values, ids, gaps))
     if not len(ids):
-        raise RequestError(f"{path}: no sensor has an observed value in the train span ({span:,} rows)")
+        raise RequestError(
+            f"{path}: no sensor has observed values both in the first {train:,} rows and from row {test:,}"
+        )
     whole = Series(
         values,
         tuple(ids.tolist()),

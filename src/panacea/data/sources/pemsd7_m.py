@@ -55,7 +55,7 @@ _CARD = Card(
     source="STGCN (Yu et al., IJCAI 2018), Caltrans PeMS; MSE is in the per-station min-max scale of the train span "
     "unless data.scale says otherwise; features are latitude and longitude",
     keys=TrafficKeys,
-    defaults=TrainingDefaults(lr=0.03, rounds=800, cohort=5, novel=0.2),
+    defaults=TrainingDefaults(lr=0.1, rounds=800, cohort=5, novel=0.2),
     card=_CARD,
 )
 def load_pemsd7_m(keys: TrafficKeys) -> Federation:
