@@ -49,6 +49,24 @@ class TestGraph:
         assert graph is not None
         assert graph.weights.tolist() == pytest.approx([np.exp(-((100 / 400) ** 2))], rel=1e-5)
 
+    def test_another_file_of_speeds_means_another_kernel(self, roads: Path) -> None:
+        """Where nothing lists the sensors, the spread is that of the distances between those in the file."""
+        (roads / "adj_mx.pkl").unlink()
+        (roads / "distances_la_2012.csv").write_text("773869,767541,100\n767541,767542,300\n717447,717446,1000\n")
+        for sensors, sigma in ((3, np.std([100, 300])), (5, np.std([100, 300, 1000]))):
+            write_h5(roads / "metr-la.h5", speeds()[:, :sensors], IDS[:sensors])
+            graph = load_small(roads, graph_weights="kernel").graph
+            assert graph is not None
+            assert graph.weights[0] == pytest.approx(np.exp(-((100 / sigma) ** 2)), rel=1e-5)
+
+    def test_no_file_with_a_graph(self, roads: Path) -> None:
+        (roads / "adj_mx.pkl").unlink()
+        np.savez(roads / "metr_la.npz", speed=speeds(), sensor_ids=np.array(IDS))
+        for _ in range(2):  # the second time from the prepared copy
+            fed = load_small(roads)
+            assert fed.graph is None
+            assert "metr_la: no graph, for there is no file with one" in fed.notes
+
     def test_the_npz_brings_one(self, roads: Path) -> None:
         (roads / "adj_mx.pkl").unlink()
         np.savez(roads / "metr_la.npz", speed=speeds(), sensor_ids=np.array(IDS), adj_mx=ADJACENCY)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -125,6 +126,7 @@ def _roads(network: Network, folder: Path, path: Path, ids: Sequence[str]) -> Ro
     )
     arrays = path if path.suffix == ".npz" else None
     files = [file for file in (adjacency, distances, listed, arrays) if file is not None]
+    own = hashlib.sha256(" ".join(ids).encode()).hexdigest()[:8]  # the kernel of distances may depend on them
 
     def read() -> Arrays:
         found = read_roads(adjacency, distances, listed, arrays, ids)
@@ -133,7 +135,7 @@ def _roads(network: Network, folder: Path, path: Path, ids: Sequence[str]) -> Ro
         texts = packed([found.source, *found.ids])
         return {"edges": found.graph.edges, "weights": found.graph.weights, "texts": texts}
 
-    stored = cached(f"{network.name}-graph", files, _VERSION, read) if files else {}
+    stored = cached(f"{network.name}-graph-{own}", files, _VERSION, read) if files else {}
     if not stored:
         return None
     source, *sensors = unpacked(stored["texts"])

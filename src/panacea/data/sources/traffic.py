@@ -11,7 +11,7 @@ r"""METR-LA and PEMS-BAY: five-minute mean speeds of loop detectors, every senso
 A speed of 0 is a missing value: it counts in no loss and no metric, and as an input it is replaced by the last one that
 was observed. Features are latitude and longitude in degrees. The hour that summer time left out in 2017 has no rows in
 PEMS-BAY; the windows that reach across it are used, as in DCRNN. `data.part=week` of `metr_la` is the first week (2,016
-rows); for T-GCN's 80/10/10 add ``data.test=0.1``.
+rows); for 80/10/10 add ``data.test=0.1``. T-GCN's los_speed.csv, that week of all sensors, is read too.
 
 Source: Li et al., "Diffusion Convolutional Recurrent Neural Network", ICLR 2018, https://arxiv.org/abs/1707.01926,
 which publishes the files; speeds of METR-LA by Jagadish et al. (2014), of PEMS-BAY by Caltrans PeMS.
