@@ -21,7 +21,7 @@ from safetensors.numpy import load, save
 
 from panacea.core.files import write_atomically
 
-__all__ = ["cache_folder", "cached", "packed", "unpacked"]
+__all__ = ["Arrays", "cache_folder", "cached", "packed", "unpacked"]
 
 Arrays = dict[str, npt.NDArray[np.generic]]
 

@@ -29,7 +29,7 @@ from panacea.data.task import Task
 from panacea.errors import RequestError
 from panacea.graphs import ClientGraph
 
-__all__ = ["Scale", "Series", "SeriesKeys", "forecasting"]
+__all__ = ["Scale", "Series", "SeriesKeys", "forecasting", "spans"]
 
 Scale = Literal["client_minmax", "global_zscore", "raw"]
 
@@ -98,18 +98,13 @@ def forecasting(name: str, series: Series, keys: SeriesKeys, scale: Scale) -> Fe
     """Cut every client's series into windows, split them by time and scale them by what the train windows hold."""
     series = series.take(keys.clients, name)
     clients, steps = series.values.shape
-    windows = steps - keys.length - keys.horizon + 1
-    n_test, n_train = round(keys.test * windows), round((1 - keys.val - keys.test) * windows)
-    if windows < 1 or n_train < 1 or n_test < 1 or n_train + n_test > windows:
-        raise RequestError(
-            f"{name}: {steps} steps give {max(windows, 0)} windows of {keys.length} + {keys.horizon} steps; too few to "
-            "divide into train, validation and test"
-        )
-    span = n_train + keys.length + keys.horizon - 1  # steps that train windows see
+    n_train, n_test, windows = _counts(name, steps, keys)
+    span, _ = spans(name, steps, keys)
     values, stated = _scaled(name, series, scale, span)
-    inputs, filled = _filled(name, series.names, values, span)
+    inputs, filled = _filled(values, span)
     columns = [inputs] if series.clock is None else [inputs, np.broadcast_to(series.clock, inputs.shape)]
-    flat = torch.from_numpy(np.stack(columns, axis=-1).astype(np.float32).reshape(clients * steps, len(columns)))
+    stacked = np.stack(columns, axis=-1).astype(np.float32, copy=False).reshape(clients * steps, len(columns))
+    flat = torch.from_numpy(stacked)
     x, y = window_views(flat, torch.from_numpy(np.ascontiguousarray(values).reshape(-1)), keys.length, keys.horizon)
     first = np.arange(clients, dtype=np.int64)[:, None] * steps
     notes = series.notes
@@ -136,37 +131,67 @@ def forecasting(name: str, series: Series, keys: SeriesKeys, scale: Scale) -> Fe
     )
 
 
+def spans(name: str, steps: int, keys: SeriesKeys) -> tuple[int, int]:
+    """How many first steps train windows see (scales are fitted on them), and the first step of a test target."""
+    n_train, n_test, windows = _counts(name, steps, keys)
+    return n_train + keys.length + keys.horizon - 1, windows - n_test + keys.length
+
+
+def _counts(name: str, steps: int, keys: SeriesKeys) -> tuple[int, int, int]:
+    """Windows for training, for the test, and in all."""
+    windows = steps - keys.length - keys.horizon + 1
+    n_test, n_train = round(keys.test * windows), round((1 - keys.val - keys.test) * windows)
+    if windows < 1 or n_train < 1 or n_test < 1 or n_train + n_test > windows:
+        raise RequestError(
+            f"{name}: {steps} steps give {max(windows, 0)} windows of {keys.length} + {keys.horizon} steps; too few to "
+            "divide into train, validation and test"
+        )
+    return n_train, n_test, windows
+
+
 def _scaled(name: str, series: Series, scale: Scale, span: int) -> tuple[Floats, str]:
     """The values in the scale asked for, and its name; fitted on the steps that train windows see."""
-    train = series.values[:, :span].astype(np.float64)
+    train = series.values[:, :span]
     _check_observed(name, series.names, train)
     if scale == "raw":
         return series.values, series.unit
     if scale == "global_zscore":
-        mean, spread = np.nanmean(train), np.nanstd(train)
-        return ((series.values - mean) / (spread if spread > 0 else 1.0)).astype(np.float32), "global z-score"
-    low, high = np.nanmin(train, axis=1, keepdims=True), np.nanmax(train, axis=1, keepdims=True)
-    flat = np.flatnonzero(~(high > low)[:, 0])
+        mean, spread = np.nanmean(train, dtype=np.float64), np.nanstd(train, dtype=np.float64)
+        ones = np.ones(len(train))
+        return _moved(series.values, mean * ones, (spread if spread > 0 else 1.0) * ones), "global z-score"
+    low, high = np.nanmin(train, axis=1).astype(np.float64), np.nanmax(train, axis=1).astype(np.float64)
+    flat = np.flatnonzero(~(high > low))
     if len(flat):
         raise RequestError(
-            f"{name}: client '{series.names[flat[0]]}' has the same value everywhere ({low[flat[0], 0]:g}); it cannot "
+            f"{name}: client '{series.names[flat[0]]}' has the same value everywhere ({low[flat[0]]:g}); it cannot "
             "be scaled to [0, 1]"
         )
-    return ((series.values - low) / (high - low)).astype(np.float32), MIN_MAX
+    return _moved(series.values, low, high - low), MIN_MAX
 
 
-def _check_observed(name: str, names: tuple[str, ...], train: npt.NDArray[np.float64]) -> None:
+def _moved(values: Floats, shift: npt.NDArray[np.float64], width: npt.NDArray[np.float64]) -> Floats:
+    """``(values - shift) / width`` per client, in double precision; one client at a time needs little memory."""
+    moved = np.empty_like(values)
+    for client, row in enumerate(values):
+        moved[client] = (row - shift[client]) / width[client]
+    return moved
+
+
+def _check_observed(name: str, names: tuple[str, ...], train: Floats) -> None:
     empty = np.flatnonzero(np.isnan(train).all(axis=1))
     if len(empty):
         raise RequestError(f"{name}: client '{names[empty[0]]}' has no observed value in the train span")
 
 
-def _filled(name: str, names: tuple[str, ...], values: Floats, span: int) -> tuple[Floats, int]:
+def _filled(values: Floats, span: int) -> tuple[Floats, int]:
     """Inputs without gaps (see the module), and how many values were missing."""
     gaps = np.isnan(values)
     if not gaps.any():
         return values, 0
-    last = np.maximum.accumulate(np.where(gaps, -1, np.arange(values.shape[1])), axis=1)
-    before = np.nanmean(values[:, :span], axis=1, keepdims=True)
-    filled = np.where(last >= 0, np.take_along_axis(values, np.maximum(last, 0), axis=1), before)
-    return filled.astype(np.float32), int(gaps.sum())
+    filled = values.copy()
+    steps = np.arange(values.shape[1])
+    for client in np.flatnonzero(gaps.any(axis=1)):
+        last = np.maximum.accumulate(np.where(gaps[client], -1, steps))
+        before = np.nanmean(values[client, :span], dtype=np.float64)
+        filled[client] = np.where(last >= 0, values[client, np.maximum(last, 0)], before)
+    return filled, int(gaps.sum())
