@@ -1,5 +1,5 @@
 """The built-in data sets, one file each; importing this package registers them."""
 
-from panacea.data.sources import celeba, digits, femnist, fl60, folder, tpt48
+from panacea.data.sources import celeba, compcars, compcars_like, digits, femnist, fl60, folder, tpt48
 
-__all__ = ["celeba", "digits", "femnist", "fl60", "folder", "tpt48"]
+__all__ = ["celeba", "compcars", "compcars_like", "digits", "femnist", "fl60", "folder", "tpt48"]

@@ -1,0 +1,53 @@
+"""The four IDX files of Fashion-MNIST, as far as `compcars_like` needs them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from panacea.data.cache import Arrays, cached
+from panacea.data.paths import find_data_dir, missing_files
+from panacea.data.reading import file_bytes
+from panacea.errors import RequestError
+
+__all__ = ["read_fashion"]
+
+_NAMES = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
+_VERSION = 1
+
+
+def read_fashion(root: Path | None, get: str) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    """Images ``[70000, 28, 28]`` and labels 0..9, train and test files together."""
+    folder = find_data_dir("fashion_mnist", root)
+    paths = [] if folder is None else [_find(folder, name) for name in _NAMES]
+    found = [path for path in paths if path is not None]
+    if len(found) < len(_NAMES):
+        raise missing_files("fashion_mnist", root, get)
+    arrays = cached("compcars_like-fashion_mnist", found, _VERSION, lambda: _read(found))
+    return arrays["images"].astype(np.uint8, copy=False), arrays["labels"].astype(np.int64)
+
+
+def _find(folder: Path, name: str) -> Path | None:
+    return next((path for end in ("ubyte", "ubyte.gz") if (path := folder / f"{name}-{end}").is_file()), None)
+
+
+def _read(paths: list[Path]) -> Arrays:
+    parts = [_idx(path, 3 if "idx3" in path.name else 1) for path in paths]
+    for place in (0, 2):
+        if len(parts[place]) != len(parts[place + 1]):
+            count = f"{len(parts[place + 1]):,} labels"
+            raise RequestError(f"{paths[place + 1]}: {count} for {len(parts[place]):,} images")
+    return {"images": np.concatenate([parts[0], parts[2]]), "labels": np.concatenate([parts[1], parts[3]])}
+
+
+def _idx(path: Path, axes: int) -> npt.NDArray[np.uint8]:
+    """Big-endian: 0, 0, 8 (bytes), number of axes; the length of each; the values."""
+    data = file_bytes(path)
+    shape = np.frombuffer(data[4 : 4 + 4 * axes], ">u4").astype(np.int64)
+    inner = (28, 28)[: axes - 1]
+    right = data[:4] == bytes((0, 0, 8, axes)) and len(shape) == axes and tuple(shape[1:]) == inner
+    if not right or len(data) != 4 + 4 * axes + int(shape.prod()):
+        raise RequestError(f"{path} byte 0: not a whole IDX file of bytes with {axes} axes ({len(data):,} bytes)")
+    return np.frombuffer(data, np.uint8, offset=4 + 4 * axes).reshape(*shape)
