@@ -19,7 +19,6 @@ Differences from the paper: the data are not the paper's; no number of its table
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -30,10 +29,11 @@ from pydantic import Field
 from torch import Tensor
 
 from panacea.core.random import Streams
+from panacea.data.cache import Arrays, cached
 from panacea.data.federation import Federation
 from panacea.data.owned import Owned, in_memory
 from panacea.data.registry import Card, TrainingDefaults, dataset
-from panacea.data.sources._fashion_files import read_fashion
+from panacea.data.sources._fashion_files import fashion_files, read_fashion
 from panacea.data.sources._view_year import NAMES, YEARS, ViewYearKeys, view_year_federation
 from panacea.data.sources.digits import read_digits
 from panacea.data.task import Task
@@ -44,6 +44,7 @@ __all__ = ["CompCarsLikeKeys", "load_compcars_like"]
 
 SIDE = 28
 _SAMPLES = 805  # 24,151 / 30
+_VERSION = 1
 _STEP = 45.0  # degrees from one view to the next
 
 CARD = Card(
@@ -79,36 +80,45 @@ _MERGED: dict[str, tuple[tuple[int, ...], tuple[str, ...]]] = {
 )
 def load_compcars_like(keys: CompCarsLikeKeys) -> Federation:
     """Give every client images of its own, turn them and change their brightness."""
-    images, labels = _base(keys.base, keys.root)
-    clients = len(NAMES)
-    each = keys.samples or min(_SAMPLES, len(images) // clients)
-    if each * clients > len(images):
-        raise RequestError(
-            f"data.samples={each}: {keys.base} has {len(images):,} images, which gives {clients} clients at most "
-            f"{len(images) // clients} each"
-        )
-    classes, class_names = _MERGED[keys.base]
-    chosen = Streams(keys.seed).numpy("compcars_like images").permutation(len(images))[: each * clients]
-    owner = np.repeat(np.arange(clients), each)
-    rows = np.arange(len(chosen), dtype=np.int64)
-    samples = Owned(NAMES, owner, np.array(classes, np.int64)[labels[chosen]], rows)
+    arrays = _prepared(keys)
+    images, labels = torch.from_numpy(arrays["images"]), arrays["labels"].astype(np.int64)
+    owner = np.repeat(np.arange(len(NAMES)), len(labels) // len(NAMES))
+    samples = Owned(NAMES, owner, labels, np.arange(len(labels), dtype=np.int64))
     samples = take_first(samples, keys.clients, "compcars_like")
-    task = Task("classification", (1, SIDE, SIDE), classes=len(class_names), class_names=class_names)
-    looks = _changed(torch.from_numpy(images[chosen[: len(samples.owner)]]), each)
+    names = _MERGED[keys.base][1]
+    task = Task("classification", (1, SIDE, SIDE), classes=len(names), class_names=names)
     note = (
         f"a STAND-IN, not CompCars: {keys.base} turned by 0 to 180 degrees (for viewpoints) in {len(YEARS)} levels of "
         "brightness and contrast (for years), 4 merged classes"
     )
-    return replace(in_memory(view_year_federation("compcars_like", samples, looks, task, keys)), notes=(note,))
+    return replace(in_memory(view_year_federation("compcars_like", samples, images, task, keys)), notes=(note,))
 
 
-def _base(name: str, root: Path | None) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """Images ``[n, 28, 28]`` and their ten classes."""
-    if name == "fashion_mnist":
-        return read_fashion(root, CARD.get)
-    small, labels = read_digits(root)
+def _prepared(keys: CompCarsLikeKeys) -> Arrays:
+    """Images ``[30 * each, 1, 28, 28]``, client after client, and their merged classes."""
+    if keys.base == "fashion_mnist":
+        files = fashion_files(keys.root, CARD.get)
+        name = f"compcars_like-{keys.seed}-{keys.samples or 'all'}"
+        return cached(name, files, _VERSION, lambda: _made(*read_fashion(files), keys))
+    small, labels = read_digits(keys.root)
     large = F.interpolate(torch.from_numpy(small), size=(SIDE, SIDE), mode="bilinear", align_corners=False)
-    return _bytes(large)[:, 0].numpy(), labels
+    return _made(_bytes(large)[:, 0].numpy(), labels, keys)
+
+
+def _made(images: npt.NDArray[np.uint8], labels: npt.NDArray[np.int64], keys: CompCarsLikeKeys) -> Arrays:
+    most = len(images) // len(NAMES)
+    each = keys.samples or min(_SAMPLES, most)
+    if each > most:
+        raise RequestError(
+            f"data.samples={each}: {keys.base} has {len(images):,} images, at most {most:,} for each of {len(NAMES)} "
+            "clients"
+        )
+    chosen = Streams(keys.seed).numpy("compcars_like images").permutation(len(images))[: each * len(NAMES)]
+    merged = np.array(_MERGED[keys.base][0], np.uint8)
+    return {
+        "images": _changed(torch.from_numpy(images[chosen]), each).numpy(),
+        "labels": merged[labels[chosen]],
+    }
 
 
 def _changed(images: Tensor, each: int) -> Tensor:
