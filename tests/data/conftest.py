@@ -16,3 +16,9 @@ def folder(tmp_path: Path) -> Path:
         frame.to_csv(root / "clients" / f"{name}.csv", index=False)
     (root / "edges.csv").write_text("source,target,weight\nsite1,site2,0.5\nsite2,site10,2\n")
     return root
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prepared copies of one test are never seen by another, and the user's are left alone."""
+    monkeypatch.setenv("PANACEA_CACHE", str(tmp_path / "cache"))

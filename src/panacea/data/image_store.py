@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -127,7 +128,8 @@ def _build(name: str, path: Path, folder: Path, files: Sequence[str], size: int)
             f"{needed:.2g} GiB; set PANACEA_CACHE to another folder"
         ) from None
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
     return about
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -46,9 +47,9 @@ def _find(folder: Path, name: str) -> Path | None:
 def _idx(path: Path, axes: int) -> npt.NDArray[np.uint8]:
     """Big-endian: 0, 0, 8 (bytes), number of axes; the length of each; the values."""
     data = file_bytes(path)
-    shape = np.frombuffer(data[4 : 4 + 4 * axes], ">u4").astype(np.int64)
-    inner = (28, 28)[: axes - 1]
-    right = data[:4] == bytes((0, 0, 8, axes)) and len(shape) == axes and tuple(shape[1:]) == inner
-    if not right or len(data) != 4 + 4 * axes + int(shape.prod()):
+    start = 4 + 4 * axes
+    shape = [int.from_bytes(data[place : place + 4], "big") for place in range(4, start, 4)]
+    right = data[:4] == bytes((0, 0, 8, axes)) and shape[1:] == [28, 28][: axes - 1]
+    if not right or len(data) != start + prod(shape):
         raise RequestError(f"{path} byte 0: not a whole IDX file of bytes with {axes} axes ({len(data):,} bytes)")
-    return np.frombuffer(data, np.uint8, offset=4 + 4 * axes).reshape(*shape)
+    return np.frombuffer(data, np.uint8, offset=start).reshape(shape)
