@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from panacea.core.validation import validated
 from panacea.data.federation import Federation
 from panacea.data.registry import DataKeys, find_dataset
+from panacea.errors import RequestError
 
 __all__ = ["load", "load_keys", "resolve_keys"]
 
@@ -36,6 +37,16 @@ def resolve_keys(name: str, values: Mapping[str, object], seed: int = 0) -> Data
 
 
 def load_keys(name: str, keys: DataKeys, novel: float | None = None) -> Federation:
-    """A federation from checked keys, its novel clients marked."""
+    """A federation from checked keys, its novel clients marked.
+
+    A data set may say itself who is novel (`data.users`); then a share is not asked for, and another one than its own
+    is refused.
+    """
     entry = find_dataset(name)
-    return entry.load(keys).hold_out(entry.defaults.novel if novel is None else novel, keys.seed)
+    federation = entry.load(keys)
+    if not federation.novel.any():
+        return federation.hold_out(entry.defaults.novel if novel is None else novel, keys.seed)
+    share = float(federation.novel.mean())
+    if novel not in (None, entry.defaults.novel, share):
+        raise RequestError(f"novel={novel}: the keys of data={name} say who is novel ({share:.2g}); leave novel out")
+    return federation
