@@ -16,3 +16,11 @@ def folder(tmp_path: Path) -> Path:
         frame.to_csv(root / "clients" / f"{name}.csv", index=False)
     (root / "edges.csv").write_text("source,target,weight\nsite1,site2,0.5\nsite2,site10,2\n")
     return root
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Prepared copies of this test only."""
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("PANACEA_CACHE", str(folder))
+    return folder
