@@ -72,7 +72,7 @@ CARD = Card(
     summary="hourly temperatures of 32 weather stations of Brittany: the next five hours from ten, linked by nearness",
     source="Meteo-France, January 2014, as prepared for CITRUS; features are scaled latitude and longitude",
     keys=MoleneKeys,
-    defaults=TrainingDefaults(lr=0.01, rounds=300, cohort=5, novel=0.2),
+    defaults=TrainingDefaults(lr=0.1, rounds=300, cohort=5, novel=0.2, model="mlp"),
     card=CARD,
 )
 def load_molene(keys: MoleneKeys) -> Federation:
