@@ -114,7 +114,10 @@ def forecasting(name: str, series: Series, keys: SeriesKeys, scale: Scale) -> Fe
     first = np.arange(clients, dtype=np.int64)[:, None] * steps
     notes = series.notes
     if level:
-        notes = (*notes, f"{level} client(s) with one value throughout the train span: divided by {series.flat_range:g}")
+        notes = (
+            *notes,
+            f"{level} client(s) with one value throughout the train span: divided by {series.flat_range:g}",
+        )
     if filled:
         share = f"{100 * filled / values.size:.2g} %"
         notes = (*notes, f"{filled:,} of {values.size:,} values ({share}) are missing: not scored, not trained on")

@@ -15,24 +15,24 @@ from pydantic import Field
 
 from panacea.data.paths import find_data_dir, missing_files
 from panacea.data.reading import file_text
+from panacea.data.registry import Card
 from panacea.data.series import Scale, SeriesKeys
 from panacea.errors import RequestError
 
 __all__ = [
-    "PYG_TEMPORAL",
     "SPLITS",
     "ScaledSeriesKeys",
     "entry",
-    "find_file",
     "find_folders",
     "node_pairs",
     "number_row",
     "number_table",
-    "read_json",
+    "open_json",
+    "pyg_temporal_card",
     "unit_square",
 ]
 
-PYG_TEMPORAL = (
+_PYG_TEMPORAL = (
     "Rozemberczki et al., PyTorch Geometric Temporal: Spatiotemporal Signal Processing with Neural Machine Learning "
     "Models, CIKM 2021"
 )
@@ -58,17 +58,34 @@ def find_folders(name: str, root: Path | None) -> list[Path]:
     return [folder for folder in found if folder is not None]
 
 
-def find_file(name: str, root: Path | None, get: str) -> Path:
-    """``<name>.json`` or ``<name>.json.gz`` in one of the folders; `get` is the end of the error without one."""
+def pyg_temporal_card(name: str, *also: str, licence: str = "") -> Card:
+    """The card of a data set that PyTorch Geometric Temporal publishes.
+
+    Args:
+        name: the data set; its file is ``<name>.json``.
+        also: whom to cite besides.
+        licence: of the records behind it.
+    """
+    return Card(
+        licence="; ".join(filter(None, ("MIT (PyTorch Geometric Temporal)", licence))),
+        citation="; ".join((_PYG_TEMPORAL, *also)),
+        used_in="no table of the Panacea papers; a benchmark of PyTorch Geometric Temporal",
+        get=f"place {name}.json (or .json.gz) there or in natural-graphs beside it; it is in the folder dataset/ of "
+        "the project PyTorch Geometric Temporal (github.com/benedekrozemberczki/pytorch_geometric_temporal)",
+        splits=SPLITS,
+    )
+
+
+def open_json(name: str, root: Path | None) -> tuple[Path, dict[str, Any]]:
+    """``<name>.json`` or ``<name>.json.gz`` in one of the folders: its path and the object that it holds."""
     for folder in find_folders(name, root):
         for file in (f"{name}.json", f"{name}.json.gz"):
             if (folder / file).is_file():
-                return folder / file
-    raise missing_files(name, root, get)
+                return folder / file, _read_json(folder / file)
+    raise missing_files(name, root, pyg_temporal_card(name).get)
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """The object that a JSON file holds."""
+def _read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(file_text(path))
     except json.JSONDecodeError as error:

@@ -21,17 +21,15 @@ import numpy as np
 from pydantic import Field
 
 from panacea.data.federation import Federation
-from panacea.data.registry import Card, TrainingDefaults, dataset
+from panacea.data.registry import TrainingDefaults, dataset
 from panacea.data.series import Scale, Series, forecasting
 from panacea.data.sources._natural import (
-    PYG_TEMPORAL,
-    SPLITS,
     ScaledSeriesKeys,
     entry,
-    find_file,
     node_pairs,
     number_table,
-    read_json,
+    open_json,
+    pyg_temporal_card,
 )
 from panacea.errors import RequestError
 from panacea.graphs.convert import graph_of_adjacency
@@ -47,28 +45,17 @@ class ChickenpoxKeys(ScaledSeriesKeys):
     scale: Scale = Field("raw", description="raw: standardised per county, as published; client_minmax; global_zscore")
 
 
-CARD = Card(
-    licence="MIT (PyTorch Geometric Temporal)",
-    citation=f"{PYG_TEMPORAL}; Rozemberczki et al., Chickenpox Cases in Hungary: a Benchmark Dataset, 2021",
-    used_in="no table of the Panacea papers; a benchmark of PyTorch Geometric Temporal",
-    get="place chickenpox.json (or .json.gz) there or in natural-graphs beside it; it is in the folder dataset/ of the "
-    "project PyTorch Geometric Temporal (github.com/benedekrozemberczki/pytorch_geometric_temporal)",
-    splits=SPLITS,
-)
-
-
 @dataset(
     "chickenpox",
     summary="weekly chickenpox cases of 20 Hungarian counties: the next week from four, linked by borders",
     source="chickenpox.json of PyTorch Geometric Temporal; standardised per county by its publishers",
     keys=ChickenpoxKeys,
     defaults=TrainingDefaults(lr=0.01, rounds=300, cohort=5, novel=0.2, model="mlp"),
-    card=CARD,
+    card=pyg_temporal_card("chickenpox", "Rozemberczki et al., Chickenpox Cases in Hungary: a Benchmark Dataset, 2021"),
 )
 def load_chickenpox(keys: ChickenpoxKeys) -> Federation:
     """Read `chickenpox.json` and cut it into windows."""
-    path = find_file("chickenpox", keys.root, CARD.get)
-    document = read_json(path)
+    path, document = open_json("chickenpox", keys.root)
     values = number_table(entry(document, "FX", list, path), path, "FX")
     n = values.shape[1]
     ids = entry(document, "node_ids", dict, path)

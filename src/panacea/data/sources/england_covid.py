@@ -29,18 +29,16 @@ import numpy.typing as npt
 from pydantic import Field
 
 from panacea.data.federation import Federation
-from panacea.data.registry import Card, TrainingDefaults, dataset
+from panacea.data.registry import TrainingDefaults, dataset
 from panacea.data.series import Series, forecasting
 from panacea.data.sources._natural import (
-    PYG_TEMPORAL,
-    SPLITS,
     ScaledSeriesKeys,
     entry,
-    find_file,
     node_pairs,
     number_row,
     number_table,
-    read_json,
+    open_json,
+    pyg_temporal_card,
 )
 from panacea.errors import RequestError
 from panacea.graphs.convert import graph_of_adjacency
@@ -55,28 +53,19 @@ class EnglandCovidKeys(ScaledSeriesKeys):
     horizon: int = Field(1, ge=1, description="days that are forecast")
 
 
-CARD = Card(
-    licence="MIT (PyTorch Geometric Temporal)",
-    citation=f"{PYG_TEMPORAL}; Panagopoulos et al., Transfer Graph Neural Networks for Pandemic Forecasting, AAAI 2021",
-    used_in="no table of the Panacea papers; a benchmark of PyTorch Geometric Temporal",
-    get="place england_covid.json (or .json.gz) there or in natural-graphs beside it; it is in the folder dataset/ of "
-    "the project PyTorch Geometric Temporal (github.com/benedekrozemberczki/pytorch_geometric_temporal)",
-    splits=SPLITS,
-)
-
-
 @dataset(
     "england_covid",
     summary="daily COVID-19 cases of 129 English regions: the next day from eight, linked by mobility",
     source="england_covid.json of PyTorch Geometric Temporal; data of Panagopoulos et al., AAAI 2021",
     keys=EnglandCovidKeys,
     defaults=TrainingDefaults(lr=0.01, rounds=300, cohort=5, novel=0.2, model="mlp"),
-    card=CARD,
+    card=pyg_temporal_card(
+        "england_covid", "Panagopoulos et al., Transfer Graph Neural Networks for Pandemic Forecasting, AAAI 2021"
+    ),
 )
 def load_england_covid(keys: EnglandCovidKeys) -> Federation:
     """Read `england_covid.json`, join its daily graphs and cut the cases into windows."""
-    path = find_file("england_covid", keys.root, CARD.get)
-    document = read_json(path)
+    path, document = open_json("england_covid", keys.root)
     cases = number_table(entry(document, "y", list, path), path, "y", low=0)
     days, regions = cases.shape
     if entry(document, "time_periods", int, path) != days:

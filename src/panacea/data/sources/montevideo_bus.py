@@ -30,18 +30,9 @@ import numpy.typing as npt
 from pydantic import Field
 
 from panacea.data.federation import Federation
-from panacea.data.registry import Card, TrainingDefaults, dataset
+from panacea.data.registry import TrainingDefaults, dataset
 from panacea.data.series import Series, forecasting
-from panacea.data.sources._natural import (
-    PYG_TEMPORAL,
-    SPLITS,
-    ScaledSeriesKeys,
-    entry,
-    find_file,
-    number_row,
-    read_json,
-    unit_square,
-)
+from panacea.data.sources._natural import ScaledSeriesKeys, entry, number_row, open_json, pyg_temporal_card, unit_square
 from panacea.errors import RequestError
 from panacea.graphs import ClientGraph
 
@@ -55,28 +46,17 @@ class MontevideoBusKeys(ScaledSeriesKeys):
     horizon: int = Field(1, ge=1, description="hours that are forecast")
 
 
-CARD = Card(
-    licence="MIT (PyTorch Geometric Temporal); Uruguay's open data licence for the records behind it",
-    citation=PYG_TEMPORAL,
-    used_in="no table of the Panacea papers; a benchmark of PyTorch Geometric Temporal",
-    get="place montevideo_bus.json (or .json.gz) there or in natural-graphs beside it; it is in the folder dataset/ of "
-    "the project PyTorch Geometric Temporal (github.com/benedekrozemberczki/pytorch_geometric_temporal)",
-    splits=SPLITS,
-)
-
-
 @dataset(
     "montevideo_bus",
     summary="hourly passengers at 675 bus stops of Montevideo: the next hour from four, linked along the lines",
     source="montevideo_bus.json of PyTorch Geometric Temporal; features are scaled northing and easting",
     keys=MontevideoBusKeys,
     defaults=TrainingDefaults(lr=0.01, rounds=300, cohort=5, novel=0.2, model="mlp"),
-    card=CARD,
+    card=pyg_temporal_card("montevideo_bus", licence="Uruguay's open data for the records behind it"),
 )
 def load_montevideo_bus(keys: MontevideoBusKeys) -> Federation:
     """Read `montevideo_bus.json` and cut it into windows."""
-    path = find_file("montevideo_bus", keys.root, CARD.get)
-    document = read_json(path)
+    path, document = open_json("montevideo_bus", keys.root)
     nodes = entry(document, "nodes", list, path)
     if not nodes:
         raise RequestError(f"{path}: 'nodes' is empty")
