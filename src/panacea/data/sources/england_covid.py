@@ -58,7 +58,9 @@ class EnglandCovidKeys(ScaledSeriesKeys):
     summary="daily COVID-19 cases of 129 English regions: the next day from eight, linked by mobility",
     source="england_covid.json of PyTorch Geometric Temporal; data of Panagopoulos et al., AAAI 2021",
     keys=EnglandCovidKeys,
-    defaults=TrainingDefaults(lr=0.01, rounds=300, cohort=5, novel=0.2, model="mlp"),
+    # Of 0.01, 0.03, 0.1 and 0.3 this rate had the least validation error (FedAvg, 100 rounds, seed 0), after 40 rounds.
+    # The GRU that `auto` picks was a little better (0.0392 against 0.0401, 40 rounds) at ten times the time.
+    defaults=TrainingDefaults(lr=0.03, rounds=200, cohort=5, novel=0.2, model="mlp"),
     card=pyg_temporal_card(
         "england_covid", "Panagopoulos et al., Transfer Graph Neural Networks for Pandemic Forecasting, AAAI 2021"
     ),

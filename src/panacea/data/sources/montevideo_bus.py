@@ -51,7 +51,9 @@ class MontevideoBusKeys(ScaledSeriesKeys):
     summary="hourly passengers at 675 bus stops of Montevideo: the next hour from four, linked along the lines",
     source="montevideo_bus.json of PyTorch Geometric Temporal; features are scaled northing and easting",
     keys=MontevideoBusKeys,
-    defaults=TrainingDefaults(lr=0.01, rounds=300, cohort=5, novel=0.2, model="mlp"),
+    # Of 0.01, 0.03, 0.1 and 0.3 this rate had the least validation error (FedAvg, 100 rounds, seed 0). Four hours and
+    # their time of day are eight numbers: a small MLP, not the GRU of 62,501 parameters that `auto` picks.
+    defaults=TrainingDefaults(lr=0.1, rounds=300, cohort=5, novel=0.2, model="mlp"),
     card=pyg_temporal_card("montevideo_bus", licence="Uruguay's open data for the records behind it"),
 )
 def load_montevideo_bus(keys: MontevideoBusKeys) -> Federation:
