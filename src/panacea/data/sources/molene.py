@@ -72,7 +72,7 @@ CARD = Card(
     summary="hourly temperatures of 32 weather stations of Brittany: the next five hours from ten, linked by nearness",
     source="Meteo-France, January 2014, as prepared for CITRUS; features are scaled latitude and longitude",
     keys=MoleneKeys,
-    # Validation error of FedAvg after 100 rounds (seed 0) with rates 0.01, 0.03, 0.1 and 0.3: 0.0111, 0.0085, 0.0067 and
+    # Validation error of FedAvg after 100 rounds (seed 0) with rates 0.01, 0.03, 0.1 and 0.3: 0.0111, 0.0085, 0.0067,
     # 0.0066, the last no longer falling. The MLP has 693 parameters, the GRU that `auto` picks 62,501.
     defaults=TrainingDefaults(lr=0.1, rounds=300, cohort=5, novel=0.2, model="mlp"),
     card=CARD,
