@@ -22,7 +22,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Prepared copies of a test go into its own folder."""
     monkeypatch.setenv("PANACEA_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"

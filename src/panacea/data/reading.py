@@ -60,6 +60,9 @@ def npz_arrays(path: Path, needed: Iterable[str], optional: Iterable[str] = ()) 
     absent = [name for name in wanted if name not in arrays]
     if absent:
         raise RequestError(f"{path}: no array '{absent[0]}'; it needs {', '.join(wanted)}")
+    loose = [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]  # NumPy gives bytes for them
+    if loose:
+        raise RequestError(f"{path}: '{loose[0]}' is not an array")
     return arrays
 
 

@@ -13,7 +13,7 @@ nothing of the future is used.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -64,6 +64,8 @@ class Series:
         features: ``[clients, d]``, coordinates for instance, or None.
         partial: see `Federation.partial`.
         notes: see `Federation.notes`.
+        flat_range: what a client whose train values are all equal is divided by in `client_minmax` (1 for counts: one
+            passenger stays one); by default such a client is refused.
     """
 
     values: Floats
@@ -74,6 +76,7 @@ class Series:
     features: Floats | None = None
     partial: str = ""
     notes: tuple[str, ...] = ()
+    flat_range: float | None = None
 
     def take(self, clients: int | None, name: str) -> Series:
         """The first clients only."""
@@ -82,15 +85,12 @@ class Series:
             return self
         if clients > total:
             raise RequestError(f"data.clients={clients}: {name} has {total} clients here")
-        return Series(
-            self.values[:clients],
-            self.names[:clients],
-            self.unit,
-            self.clock,
-            None if self.graph is None else self.graph.take(np.arange(clients)),
-            None if self.features is None else self.features[:clients],
-            self.partial,
-            self.notes,
+        return replace(
+            self,
+            values=self.values[:clients],
+            names=self.names[:clients],
+            graph=None if self.graph is None else self.graph.take(np.arange(clients)),
+            features=None if self.features is None else self.features[:clients],
         )
 
 
@@ -100,7 +100,7 @@ def forecasting(name: str, series: Series, keys: SeriesKeys, scale: Scale) -> Fe
     clients, steps = series.values.shape
     n_train, n_test, windows = _counts(name, steps, keys)
     span, _ = spans(name, steps, keys)
-    values, stated = _scaled(name, series, scale, span)
+    values, stated, level = _scaled(name, series, scale, span)
     inputs, filled = _filled(values, span)
     columns = [inputs] if series.clock is None else [inputs, np.broadcast_to(series.clock, inputs.shape)]
     stacked = np.stack(columns, axis=-1).astype(np.float32, copy=False).reshape(clients * steps, len(columns))
@@ -108,6 +108,11 @@ def forecasting(name: str, series: Series, keys: SeriesKeys, scale: Scale) -> Fe
     x, y = window_views(flat, torch.from_numpy(np.ascontiguousarray(values).reshape(-1)), keys.length, keys.horizon)
     first = np.arange(clients, dtype=np.int64)[:, None] * steps
     notes = series.notes
+    if level:
+        notes = (
+            *notes,
+            f"{level} client(s) with one value throughout the train span: divided by {series.flat_range:g}",
+        )
     if filled:
         share = f"{100 * filled / values.size:.2g} %"
         notes = (*notes, f"{filled:,} of {values.size:,} values ({share}) are missing: not scored, not trained on")
@@ -149,24 +154,28 @@ def _counts(name: str, steps: int, keys: SeriesKeys) -> tuple[int, int, int]:
     return n_train, n_test, windows
 
 
-def _scaled(name: str, series: Series, scale: Scale, span: int) -> tuple[Floats, str]:
-    """The values in the scale asked for, and its name; fitted on the steps that train windows see."""
+def _scaled(name: str, series: Series, scale: Scale, span: int) -> tuple[Floats, str, int]:
+    """The values in the scale asked for, its name, and how many clients had no range of their own.
+
+    Fitted on the steps that train windows see.
+    """
     train = series.values[:, :span]
     _check_observed(name, series.names, train)
     if scale == "raw":
-        return series.values, series.unit
+        return series.values, series.unit, 0
     if scale == "global_zscore":
         mean, spread = np.nanmean(train, dtype=np.float64), np.nanstd(train, dtype=np.float64)
         ones = np.ones(len(train))
-        return _moved(series.values, mean * ones, (spread if spread > 0 else 1.0) * ones), "global z-score"
+        return _moved(series.values, mean * ones, (spread if spread > 0 else 1.0) * ones), "global z-score", 0
     low, high = np.nanmin(train, axis=1).astype(np.float64), np.nanmax(train, axis=1).astype(np.float64)
     flat = np.flatnonzero(~(high > low))
-    if len(flat):
+    if len(flat) and series.flat_range is None:
         raise RequestError(
             f"{name}: client '{series.names[flat[0]]}' has the same value everywhere ({low[flat[0]]:g}); it cannot "
             "be scaled to [0, 1]"
         )
-    return _moved(series.values, low, high - low), MIN_MAX
+    width = np.where(high > low, high - low, series.flat_range or 1.0)
+    return _moved(series.values, low, width), MIN_MAX, len(flat)
 
 
 def _moved(values: Floats, shift: npt.NDArray[np.float64], width: npt.NDArray[np.float64]) -> Floats:

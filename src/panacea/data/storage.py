@@ -45,7 +45,8 @@ def moved(tensor: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
     """`tensor` on a device and in a type; overlapping rows stay overlapping instead of being copied apart."""
     if not _overlaps(tensor):
         return tensor.to(device, dtype)
-    return _base(tensor).to(device, dtype).as_strided(tensor.shape, tensor.stride(), 0)
+    base = _base(tensor).to(device, dtype)  # a copy begins at 0; without one it begins where the tensor does
+    return base.as_strided(tensor.shape, tensor.stride(), base.storage_offset())
 
 
 def decoded(x: Tensor, dtype: torch.dtype) -> Tensor:

@@ -2,12 +2,16 @@
 
 from panacea.data.sources import (
     celeba,
+    chickenpox,
     compcars,
     compcars_like,
     digits,
+    england_covid,
     femnist,
     fl60,
     folder,
+    molene,
+    montevideo_bus,
     pemsd7_m,
     tpt48,
     traffic,
@@ -15,12 +19,16 @@ from panacea.data.sources import (
 
 __all__ = [
     "celeba",
+    "chickenpox",
     "compcars",
     "compcars_like",
     "digits",
+    "england_covid",
     "femnist",
     "fl60",
     "folder",
+    "molene",
+    "montevideo_bus",
     "pemsd7_m",
     "tpt48",
     "traffic",
