@@ -130,8 +130,8 @@ def practical(
     stream = Streams(seed).numpy("practical partition")
     rank = np.argsort(stream.random((clients, len(kinds))), axis=1)  # which classes get the odd samples of a client
     turn = np.zeros(clients, np.int64)
-    if sizes is not None:  # odd samples go round in a group, so that no class is asked for more than its share
-        rank, turn = rank[:1], np.arange(clients) - np.searchsorted(group, group)
+    if sizes is not None:  # odd samples go round, so that no class is asked for more than its share
+        rank, turn = rank[:1], np.arange(clients)
     while True:
         size = np.floor(factor * asked[group]).astype(np.int64)
         test = np.full(clients, int(factor * test_size))
@@ -253,7 +253,7 @@ def _deal(pools: Sequence[Indices], take: Indices) -> list[Indices]:
 def _quotas(size: Indices, group: Indices, owner: Indices, dominant: float, rank: Indices, turn: Indices) -> Indices:
     """Samples of every class for every client, ``[clients, classes]``, as even as whole numbers allow.
 
-    The odd samples of a client are of the classes that `rank` puts first; `turn` others of its group went before.
+    The odd samples of a client are of the classes that `rank` puts first, or that come next after `turn` others.
     """
     own = owner[None, :] == group[:, None]
     few = np.rint(dominant * size).astype(np.int64)
