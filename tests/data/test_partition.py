@@ -146,6 +146,20 @@ def test_practical_test_samples_come_from_the_test_file_while_it_lasts() -> None
     assert more.factor == 1
 
 
+@pytest.mark.parametrize(
+    ("classes", "sizes"), [(10, [500, 400, 300, 200, 100]), (100, [500, 450, 400, 350, 300])], ids=["10", "100"]
+)
+def test_the_published_counts_fit_without_scaling(classes: int, sizes: list[int]) -> None:
+    """CIFAR: 50,000 + 10,000 images, as many of each class; all 10,000 test images are somebody's."""
+    labels, held = (np.repeat(np.arange(classes), total // classes) for total in (50_000, 10_000))
+    made = practical(labels, 100, sizes=sizes, test_size=100, held=held)
+    assert made.tests is not None
+    assert made.factor == 1
+    assert sorted(np.concatenate(made.tests)) == list(range(50_000, 60_000))
+    assert [len(part) for part in made.parts] == np.repeat(sizes, 20).tolist()
+    assert [len(part) for part in made.tests] == [100] * 100
+
+
 def test_practical_scales_train_and_test_sizes_by_one_factor() -> None:
     made = practical(DIGITS, 10, groups=2, sizes=[6000, 4000], test_size=1000)
     assert made.tests is not None

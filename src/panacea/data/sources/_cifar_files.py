@@ -187,7 +187,7 @@ def _sheet(name: str, data: bytes) -> Bytes:
         raise RequestError(f"{name}: reading PNG files needs Pillow; run `pip install pillow`") from None
     try:
         with Image.open(io.BytesIO(data), formats=["PNG"]) as picture:
-            pixels = np.asarray(picture.convert("RGB"))
+            pixels = np.asarray(picture if picture.mode == "RGB" else picture.convert("RGB"))
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise RequestError(f"{name}: does not decode as a PNG picture ({error})".splitlines()[0]) from None
     if pixels.shape[1] != _PIXELS:
