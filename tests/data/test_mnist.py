@@ -103,8 +103,9 @@ def test_groups_need_sizes(root: Path) -> None:
         load("mnist", root=root, clients=10, groups=2)
     with pytest.raises(RequestError, match=r"data\.train_sizes=\[9, 9, 9\]: needs 5 positive numbers"):
         load("mnist", root=root, clients=10, train_sizes=[9, 9, 9])
-    with pytest.raises(RequestError, match=r"data\.train_sizes"):
-        load("mnist", root=root, clients=10, train_sizes=[0] * 5)
+    for sizes in ([0] * 5, []):
+        with pytest.raises(RequestError, match=r"data\.train_sizes=.*: needs 5 positive numbers, one per group"):
+            load("mnist", root=root, clients=10, train_sizes=sizes)
     fed = load("mnist", root=root, clients=10, groups=2, train_sizes=[20, 10], test_size=10, dominant=1.0)
     assert fed.client(0)[1].max() < 5 <= fed.client(9)[1].min()
 

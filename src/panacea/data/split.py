@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -44,7 +44,7 @@ class SplitKeys(DataKeys):
 class PoolKeys(SplitKeys):
     """Keys of a data set that comes as a train and a test file."""
 
-    train_sizes: tuple[Annotated[int, Field(ge=1)], ...] | None = Field(
+    train_sizes: tuple[int, ...] | None = Field(
         None, description="practical: train + validation samples of a client, a number per group; default by data set"
     )
     test_size: int = Field(100, ge=1, description="practical: test samples of a client")
@@ -93,7 +93,7 @@ def divide_files(labels: Labels, held: Labels, keys: PoolKeys, plan: GroupPlan) 
         clients,
         groups=keys.groups,
         dominant=keys.dominant,
-        sizes=keys.train_sizes or plan.sizes,
+        sizes=plan.sizes if keys.train_sizes is None else keys.train_sizes,
         classes=plan.classes if published else None,
         members=plan.members if published else None,
         test_size=keys.test_size,

@@ -82,7 +82,9 @@ FASHION_CARD = Card(
     "Debian's package dataset-fashion-mnist",
     splits=_SPLITS,
 )
-_DEFAULTS = TrainingDefaults(lr=0.05, rounds=200, cohort=10, novel=0.0)
+# lr: the best of 0.01, 0.05 and 0.1 on MNIST's validation samples (FedAvg, cnn, 10 clients, 15 rounds of 10 steps);
+# Fashion-MNIST has the same.
+_DEFAULTS = TrainingDefaults(lr=0.1, rounds=200, cohort=10, novel=0.0)
 
 
 @dataset(
