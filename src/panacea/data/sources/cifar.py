@@ -98,6 +98,8 @@ CIFAR100_CARD = Card(
 )
 
 
+# lr: 0.05 had a lower validation loss than 0.02 on CIFAR-10 (FedAvg, cnn, 10 clients, 12 rounds of 10 steps), though
+# such a short run hardly learns; CIFAR-100 has the same, untried.
 @dataset(
     "cifar10",
     summary="60,000 small colour pictures in 10 classes, 100 clients in 5 groups with two dominating classes",
