@@ -14,7 +14,7 @@ from panacea.data.sources._celeba_files import DOMAIN_ATTRIBUTES
 from panacea.errors import RequestError
 from panacea.experiment.config import build_config
 from panacea.experiment.experiment import Experiment
-from tests.data.images import leaf, near, picture
+from tests.data.pictures import leaf, near, picture
 
 PEOPLE = {"2880": 10, "7": 6, "31": 3, "400": 7}  # images of each; the third has too few
 OWNERS = [person for person, count in PEOPLE.items() for _ in range(count)]

@@ -15,7 +15,7 @@ from panacea.data.sources._compcars_files import TYPES
 from panacea.data.sources._view_year import NAMES, VIEWS, YEARS, Rule, view_year_graph
 from panacea.data.sources.compcars_like import _turned
 from panacea.errors import RequestError
-from tests.data.images import near, picture
+from tests.data.pictures import near, picture
 
 HEADER = "model_id maximum_speed displacement door_number seat_number type"
 KINDS = {"101": 1, "102": 2, "7": 3, "8": 4, "9": 5, "10": 0}  # a minibus and an unknown type among them

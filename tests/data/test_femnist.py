@@ -14,7 +14,7 @@ from panacea.data.sources import femnist as module
 from panacea.errors import RequestError
 from panacea.experiment.config import build_config
 from panacea.experiment.experiment import Experiment
-from tests.data.images import leaf
+from tests.data.pictures import leaf
 
 User = tuple[list[object], list[object]]
 

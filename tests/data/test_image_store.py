@@ -14,7 +14,7 @@ import torch
 from panacea.data import image_store as module
 from panacea.data.image_store import image_store
 from panacea.errors import RequestError
-from tests.data.images import near, picture
+from tests.data.pictures import near, picture
 
 
 def _pictures(folder: Path, count: int) -> list[str]:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from panacea.data.partition import Partition, dirichlet, iid, pathological, practical
+from panacea.data.partition import Partition, alike, dirichlet, iid, pathological, practical
 from panacea.errors import RequestError
 
 SCHEMES = [iid, pathological, practical, dirichlet]
@@ -112,6 +112,101 @@ def test_practical_uses_sizes_that_fit_and_scales_those_that_do_not() -> None:
     assert np.bincount(DIGITS[np.concatenate(scaled.parts)]).max() > 175
 
 
+def _counts(labels: np.ndarray, parts: list[np.ndarray]) -> np.ndarray:
+    return np.stack([np.bincount(labels[part], minlength=labels.max() + 1) for part in parts])
+
+
+def test_practical_test_samples_have_the_same_distribution_and_are_nobody_elses() -> None:
+    made = practical(DIGITS, 10, groups=2, sizes=[60, 40], test_size=20)
+    assert made.tests is not None
+    assert made.factor == 1
+    taken = np.concatenate(made.parts + made.tests)
+    assert len(np.unique(taken)) == len(taken) == 500 + 200
+    for group, counts in zip(np.repeat([0, 1], 5), _counts(DIGITS, made.tests), strict=True):
+        own, rest = np.split(counts, 2) if group == 0 else np.split(counts, 2)[::-1]
+        assert own.sum() == 16
+        assert rest.sum() == 4
+        assert own.max() - own.min() <= 1
+
+
+def test_practical_test_samples_come_from_the_test_file_while_it_lasts() -> None:
+    held = np.repeat(np.arange(10), 20)
+    both = np.concatenate([DIGITS, held])
+    made = practical(DIGITS, 10, groups=5, sizes=[50] * 5, test_size=20, held=held)
+    assert made.tests is not None
+    assert min(test.min() for test in made.tests) >= len(DIGITS)  # exactly 20 of every class: odd samples go round
+    assert np.bincount(both[np.concatenate(made.tests)]).tolist() == [20] * 10
+    assert max(part.max() for part in made.parts) < len(DIGITS)
+    more = practical(DIGITS, 10, groups=5, sizes=[50] * 5, test_size=30, held=held)
+    assert more.tests is not None
+    tests = np.concatenate(more.tests)
+    assert (tests < len(DIGITS)).sum() == 100
+    assert not np.isin(tests, np.concatenate(more.parts)).any()
+    assert more.notes[2].startswith("100 of 300 test samples are not from the test file")
+    assert more.factor == 1
+
+
+@pytest.mark.parametrize(
+    ("classes", "sizes"), [(10, [500, 400, 300, 200, 100]), (100, [500, 450, 400, 350, 300])], ids=["10", "100"]
+)
+def test_the_published_counts_fit_without_scaling(classes: int, sizes: list[int]) -> None:
+    """CIFAR: 50,000 + 10,000 images, as many of each class; all 10,000 test images are somebody's."""
+    labels, held = (np.repeat(np.arange(classes), total // classes) for total in (50_000, 10_000))
+    made = practical(labels, 100, sizes=sizes, test_size=100, held=held)
+    assert made.tests is not None
+    assert made.factor == 1
+    assert sorted(np.concatenate(made.tests)) == list(range(50_000, 60_000))
+    assert [len(part) for part in made.parts] == np.repeat(sizes, 20).tolist()
+    assert [len(part) for part in made.tests] == [100] * 100
+
+
+def test_practical_scales_train_and_test_sizes_by_one_factor() -> None:
+    made = practical(DIGITS, 10, groups=2, sizes=[6000, 4000], test_size=1000)
+    assert made.tests is not None
+    assert made.factor == pytest.approx(1800 / 60000, rel=0.15)
+    assert {len(part) for part in made.parts} == {int(6000 * made.factor), int(4000 * made.factor)}
+    assert {len(part) for part in made.tests} == {int(1000 * made.factor)}
+    assert f"scaled by {made.factor:.3f}" in made.notes[-1]
+    with pytest.raises(RequestError, match=r"data\.min_samples"):  # not one test sample each
+        practical(DIGITS, 20, sizes=[50_000] * 5, test_size=1)
+
+
+def test_practical_groups_may_be_given() -> None:
+    made = practical(DIGITS, 12, groups=2, sizes=[50, 30], classes=[[3], [0, 9]], members=[1, 3], dominant=1.0)
+    assert made.groups is not None
+    assert made.groups.tolist() == [0] * 3 + [1] * 9
+    counts = _counts(DIGITS, made.parts)
+    assert counts[0].tolist() == [0, 0, 0, 50, 0, 0, 0, 0, 0, 0]
+    assert counts[3].tolist() == [15, 0, 0, 0, 0, 0, 0, 0, 0, 15]
+    few = practical(DIGITS, 4, groups=3, sizes=[9, 9, 9], members=[1, 1, 50])
+    assert few.groups is not None
+    assert few.groups.tolist() == [0, 1, 2, 2]  # nobody without a client
+    with pytest.raises(RequestError, match="no sample of class 10, which dominates group 1"):
+        practical(DIGITS, 4, groups=2, sizes=[9, 9], classes=[[0], [10]])
+
+
+@pytest.mark.parametrize("scheme", [iid, pathological, dirichlet])
+def test_a_test_file_is_divided_in_the_same_proportions(scheme: Callable[..., Partition]) -> None:
+    held = np.random.default_rng(0).permutation(np.repeat(np.arange(11), 30))  # nobody trains on class 10
+    made = scheme(DIGITS, 12, seed=1, min_samples=5)
+    tests = alike(DIGITS, made.parts, held, seed=1)
+    taken = np.concatenate(tests)
+    assert sorted(taken) == sorted(len(DIGITS) + np.flatnonzero(held < 10))
+    counts = _counts(np.concatenate([DIGITS, held]), tests)[:, :10]
+    assert np.abs(counts - _counts(DIGITS, made.parts) / 6).max() <= 1
+    again = alike(DIGITS, made.parts, held, seed=1)
+    assert all(np.array_equal(a, b) for a, b in zip(tests, again, strict=True))
+
+
+def test_the_smallest_client_has_a_test_sample_too() -> None:
+    labels, held = np.array([0] * 99 + [1] * 99 + [0, 1]), np.array([0] * 5 + [1] * 5)
+    parts = [np.array([198]), np.arange(99), np.arange(99, 198), np.array([199])]
+    tests = alike(labels, parts, held)
+    assert [len(test) for test in tests] == [1, 4, 4, 1]
+    assert held[tests[0] - 200] == 0
+    assert held[tests[3] - 200] == 1
+
+
 def test_practical_with_one_group_draws_from_all_classes() -> None:
     made = practical(DIGITS, 4, groups=1)
     assert all(len(np.unique(DIGITS[part])) == 10 for part in made.parts)
@@ -149,7 +244,7 @@ def test_dirichlet_fills_up_and_says_so() -> None:
         (lambda: practical(DIGITS, 3, groups=4), "data.groups=4: must be between 1 and the number of clients, 3"),
         (lambda: practical(DIGITS, 20, dominant=1.5), "data.dominant=1.5"),
         (lambda: practical(DIGITS, 20, min_samples=80), "data.min_samples=80"),
-        (lambda: practical(DIGITS, 20, sizes=[1]), "sizes=[1]: needs 5"),
+        (lambda: practical(DIGITS, 20, sizes=[1]), "data.train_sizes=[1]: needs 5"),
     ],
 )
 def test_what_cannot_be_done_names_the_key(call: Callable[[], Partition], words: str) -> None:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from panacea.core.random import Streams
 from panacea.errors import RequestError
 
-__all__ = ["Partition", "dirichlet", "iid", "pathological", "practical"]
+__all__ = ["Partition", "alike", "dirichlet", "iid", "pathological", "practical"]
 
 Indices = npt.NDArray[np.int64]
 
@@ -30,11 +30,16 @@ class Partition:
         parts: per client the sorted positions of its samples.
         groups: ``[clients]`` group of each client, for schemes that plant groups.
         notes: sentences a user should see.
+        tests: per client the sorted positions of its test samples, where the scheme chose them; they count through
+            the samples to divide and then those of the test file.
+        factor: by what the sizes asked for were scaled to fit, 1 where they did.
     """
 
     parts: list[Indices]
     groups: Indices | None = None
     notes: tuple[str, ...] = ()
+    tests: list[Indices] | None = None
+    factor: float = 1.0
 
 
 def iid(labels: npt.ArrayLike, clients: int, *, seed: int = 0, min_samples: int = 1) -> Partition:
@@ -79,15 +84,19 @@ def practical(
     groups: int = 5,
     dominant: float = 0.8,
     sizes: Sequence[int] | None = None,
+    classes: Sequence[Sequence[int]] | None = None,
+    members: Sequence[int] | None = None,
+    test_size: int = 0,
+    held: npt.ArrayLike = (),
     seed: int = 0,
     min_samples: int = 1,
 ) -> Partition:
     """Practical non-IID setting of FedAMP (Huang et al. 2021): groups of clients with dominating classes of their own.
 
-    Clients, in order, form `groups` groups of (almost) equal size, and so do the classes. A client draws a share
-    `dominant` of its samples evenly from the classes of its group and the rest evenly from all other classes. Sizes
-    are equal within a group and fall from group to group. Where a class runs short, all sizes are scaled by one factor
-    until everything fits.
+    Clients, in order, form `groups` groups of (almost) equal size, and so do the classes, unless `members` and
+    `classes` say which. A client draws a share `dominant` of its samples evenly from the classes of its group and the
+    rest evenly from all other classes, and its test samples likewise. Sizes are equal within a group and fall from
+    group to group. Where a class runs short, all sizes are scaled by one factor until everything fits.
 
     Args:
         labels: the label of each sample.
@@ -95,11 +104,16 @@ def practical(
         groups: number of groups, at most the number of clients and of classes.
         dominant: share of samples from the group's own classes.
         sizes: samples of a client, per group; by default in proportion groups : ... : 2 : 1 and as large as fits.
+        classes: the dominating classes of each group.
+        members: how many clients each group has; in proportion where their sum is not `clients`.
+        test_size: test samples of a client beside the others, in the same proportions; 0: none.
+        held: labels of a test file. Test samples come from it, and from samples nobody trains on where it runs short.
         seed: decides who gets which samples.
         min_samples: least samples of a client.
     """
-    marks = _labels(labels)
-    kinds, marks = np.unique(marks, return_inverse=True)
+    marks, tested = _labels(labels), _labels(held)
+    kinds, joint = np.unique(np.concatenate([marks, tested]), return_inverse=True)
+    marks, tested = joint[: len(marks)], joint[len(marks) :]
     _check_size(len(marks), clients, min_samples)
     for limit, what in ((clients, "clients"), (len(kinds), "classes")):
         if not 1 <= groups <= limit:
@@ -107,39 +121,49 @@ def practical(
     if not 0 <= dominant <= 1:
         raise RequestError(f"data.dominant={dominant}: must be between 0 and 1")
     if sizes is not None and (len(sizes) != groups or min(sizes) < 1):
-        raise RequestError(f"sizes={list(sizes)}: needs {groups} positive numbers, one per group")
-    group = np.repeat(np.arange(groups), [len(part) for part in np.array_split(np.arange(clients), groups)])
-    owner = np.repeat(np.arange(groups), [len(part) for part in np.array_split(np.arange(len(kinds)), groups)])
-    stock = np.bincount(marks, minlength=len(kinds))
+        raise RequestError(f"data.train_sizes={list(sizes)}: needs {groups} positive numbers, one per group")
+    group = np.repeat(np.arange(groups), _seats(members or [1] * groups, clients))
+    owner = _owners(kinds, groups, classes)
+    stock, spare = (np.bincount(part, minlength=len(kinds)) for part in (marks, tested))
     asked = np.arange(groups, 0, -1) * (len(marks) / groups) if sizes is None else np.asarray(sizes, np.float64)
     factor = 1.0
     stream = Streams(seed).numpy("practical partition")
     rank = np.argsort(stream.random((clients, len(kinds))), axis=1)  # which classes get the odd samples of a client
+    turn = np.zeros(clients, np.int64)
+    if sizes is not None:  # odd samples go round, so that no class is asked for more than its share
+        rank, turn = rank[:1], np.arange(clients)
     while True:
         size = np.floor(factor * asked[group]).astype(np.int64)
-        if size.min() < min_samples:
+        test = np.full(clients, int(factor * test_size))
+        if size.min() < min_samples or test.min() < min(test_size, 1):
             raise RequestError(
                 f"data.min_samples={min_samples}: {clients} clients in {groups} groups fit these {len(marks)} samples "
                 f"only with {size.min()} in the smallest; lower data.min_samples, data.clients or data.groups"
             )
-        take = _quotas(size, group, owner, dominant, rank)
-        demand = take.sum(axis=0)
-        if (demand <= stock).all():
+        take, probe = (_quotas(count, group, owner, dominant, rank, turn) for count in (size, test))
+        demand, both = take.sum(axis=0), (take + probe).sum(axis=0)
+        if (demand <= stock).all() and (both <= stock + spare).all():
             break
-        factor *= min(0.999, float((stock / np.maximum(demand, 1)).min()))
+        ratio = np.minimum(stock / np.maximum(demand, 1), (stock + spare) / np.maximum(both, 1))
+        factor *= min(0.999, float(ratio.min()))
     pools = [stream.permutation(np.flatnonzero(marks == kind)) for kind in range(len(kinds))]
-    ends = np.cumsum(take, axis=0)
-    parts = [
-        np.sort(np.concatenate([pools[k][ends[i, k] - take[i, k] : ends[i, k]] for k in range(len(kinds))]))
-        for i in range(clients)
-    ]
+    parts, tests = _deal(pools, take), None
     shown = ", ".join(str(size[group == g][0]) for g in range(groups))
-    notes = [
-        f"practical split: {shown} samples per client in groups 0 to {groups - 1}; {take.sum()} of {len(marks)} used"
-    ]
+    used = f"{take.sum()} of {len(marks)} used"
+    notes = [f"practical split: {shown} samples per client in groups 0 to {groups - 1}; {used}"]
+    if test_size:
+        fresh = [len(marks) + stream.permutation(np.flatnonzero(tested == kind)) for kind in range(len(kinds))]
+        tests = _deal([np.concatenate([f, p[n:]]) for f, p, n in zip(fresh, pools, demand, strict=True)], probe)
+        short = int(np.maximum(probe.sum(axis=0) - spare, 0).sum())
+        notes.append(f"practical split: {test[0]} test samples per client")
+        if short and len(tested):
+            notes.append(
+                f"{short} of {probe.sum()} test samples are not from the test file, which has too few of a "
+                "class, but from samples of the train file that nobody trains on"
+            )
     if sizes is not None and factor < 1:
         notes.append(f"PARTIAL: the sizes asked for ({', '.join(map(str, sizes))}) were scaled by {factor:.3f} to fit")
-    return Partition(parts, group.astype(np.int64), tuple(notes))
+    return Partition(parts, group.astype(np.int64), tuple(notes), tests, factor if sizes is not None else 1.0)
 
 
 def dirichlet(
@@ -173,8 +197,64 @@ def dirichlet(
     return Partition([np.sort(np.asarray(mine, np.int64)) for mine in owned], notes=(note,) if poor else ())
 
 
-def _quotas(size: Indices, group: Indices, owner: Indices, dominant: float, rank: Indices) -> Indices:
-    """Samples of every class for every client, ``[clients, classes]``, as even as whole numbers allow."""
+def alike(labels: npt.ArrayLike, parts: Sequence[Indices], held: npt.ArrayLike, *, seed: int = 0) -> list[Indices]:
+    """Divide the samples of a test file in the proportions in which the clients have the classes.
+
+    Of every class, a client gets the share of the test file's samples that it has of the divided samples, rounded;
+    who would get none at all gets one of the client that has most of a class they share. Classes that nobody has are
+    left out. Positions count through `labels` and then `held`, as in `Partition.tests`.
+    """
+    marks, tested = _labels(labels), _labels(held)
+    kinds = int(max(marks.max(initial=0), tested.max(initial=0))) + 1
+    have = np.stack([np.bincount(marks[part], minlength=kinds) for part in parts])
+    stock = np.bincount(tested, minlength=kinds)
+    ends = np.rint(np.cumsum(have, axis=0) / np.maximum(have.sum(axis=0), 1) * stock).astype(np.int64)
+    take = np.diff(ends, axis=0, prepend=0)
+    for poor in np.flatnonzero(take.sum(axis=1) == 0):
+        rich, kind = np.unravel_index(np.argmax(take * (have[poor] > 0)), take.shape)
+        if take[rich, kind] > 1:
+            take[rich, kind] -= 1
+            take[poor, kind] += 1
+    stream = Streams(seed).numpy("test samples")
+    return _deal([len(marks) + stream.permutation(np.flatnonzero(tested == kind)) for kind in range(kinds)], take)
+
+
+def _seats(weights: Sequence[int], clients: int) -> Indices:
+    """Clients of every group: one each, the others in proportion to the weights (Sainte-Lague)."""
+    seats = np.ones(len(weights), np.int64)
+    for _ in range(clients - len(weights)):
+        seats[np.argmax(np.asarray(weights) / (2 * seats + 1))] += 1
+    return seats
+
+
+def _owners(kinds: Indices, groups: int, classes: Sequence[Sequence[int]] | None) -> Indices:
+    """The group that each class dominates, ``[classes]``; -1 for none."""
+    if classes is None:
+        return np.repeat(np.arange(groups), [len(part) for part in np.array_split(np.arange(len(kinds)), groups)])
+    owner = np.full(len(kinds), -1)
+    for group, own in enumerate(classes):
+        absent = np.setdiff1d(own, kinds)
+        if len(absent):
+            raise RequestError(f"data.split=practical: no sample of class {absent[0]}, which dominates group {group}")
+        owner[np.isin(kinds, own)] = group
+    return owner
+
+
+def _deal(pools: Sequence[Indices], take: Indices) -> list[Indices]:
+    """Everybody's samples, in order of the clients, ``take [clients, classes]`` from the pool of each class."""
+    ends = np.cumsum(take, axis=0)
+    starts = ends - take
+    return [
+        np.sort(np.concatenate([pool[a:b] for pool, a, b in zip(pools, first, last, strict=True)]))
+        for first, last in zip(starts, ends, strict=True)
+    ]
+
+
+def _quotas(size: Indices, group: Indices, owner: Indices, dominant: float, rank: Indices, turn: Indices) -> Indices:
+    """Samples of every class for every client, ``[clients, classes]``, as even as whole numbers allow.
+
+    The odd samples of a client are of the classes that `rank` puts first, or that come next after `turn` others.
+    """
     own = owner[None, :] == group[:, None]
     few = np.rint(dominant * size).astype(np.int64)
     few = np.where((~own).any(axis=1), few, size)  # one group: every class is its own
@@ -184,7 +264,8 @@ def _quotas(size: Indices, group: Indices, owner: Indices, dominant: float, rank
         place = np.argsort(
             np.argsort(np.where(mask, rank, rank.shape[1]), axis=1, kind="stable"), axis=1, kind="stable"
         )
-        share = (total // width)[:, None] + (place < (total % width)[:, None])
+        odd = (total % width)[:, None]
+        share = (total // width)[:, None] + ((place - turn[:, None] * odd) % width[:, None] < odd)
         quotas += np.where(mask, share, 0)
     return quotas
 

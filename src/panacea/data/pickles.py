@@ -25,7 +25,7 @@ import numpy.typing as npt
 from panacea.data.reading import file_bytes
 from panacea.errors import RequestError
 
-__all__ = ["read_pickle"]
+__all__ = ["parse_pickle", "read_pickle"]
 
 _PLAIN = re.compile(r"[<>|=]?([biufcSU]\d{1,9}|\?)")  # numbers, truth values, texts; no objects, no records
 
@@ -124,11 +124,16 @@ def read_pickle(path: Path) -> Any:
     Raises:
         RequestError: the file is damaged, or holds anything else; names the file, the byte and what was asked for.
     """
-    stream = io.BytesIO(file_bytes(path))
+    return parse_pickle(file_bytes(path), str(path))
+
+
+def parse_pickle(data: bytes, name: str) -> Any:
+    """Like `read_pickle`, from bytes; `name` is what errors call them."""
+    stream = io.BytesIO(data)
     try:
         return _Reader(stream, encoding="latin1").load()  # restricted: see the class
     except Exception as error:  # a damaged pickle may fail in any way
         what = str(error) or type(error).__name__
         raise RequestError(
-            f"{path}: not a pickle of plain NumPy arrays, near byte {stream.tell()} ({what})".splitlines()[0]
+            f"{name}: not a pickle of plain NumPy arrays, near byte {stream.tell()} ({what})".splitlines()[0]
         ) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -12,9 +13,12 @@ from pydantic import Field
 from panacea.data import partition
 from panacea.data.partition import Partition
 from panacea.data.registry import DataKeys
+from panacea.errors import RequestError
 from panacea.graphs import ClientGraph
 
-__all__ = ["SplitKeys", "divide", "group_cliques"]
+__all__ = ["GroupPlan", "PoolKeys", "SplitKeys", "divide", "divide_files", "group_cliques"]
+
+Labels = npt.NDArray[np.int64]
 
 Scheme = Literal["iid", "pathological", "practical", "dirichlet"]
 
@@ -37,11 +41,66 @@ class SplitKeys(DataKeys):
     min_samples: int = Field(10, ge=1, description="least samples of a client, all splits together")
 
 
-def divide(labels: npt.NDArray[np.int64], keys: SplitKeys, clients: int) -> Partition:
+class PoolKeys(SplitKeys):
+    """Keys of a data set that comes as a train and a test file."""
+
+    train_sizes: tuple[int, ...] | None = Field(
+        None, description="practical: train + validation samples of a client, a number per group; default by data set"
+    )
+    test_size: int = Field(100, ge=1, description="practical: test samples of a client")
+
+
+@dataclass(frozen=True)
+class GroupPlan:
+    """The groups of a practical setting.
+
+    Attributes:
+        sizes: train + validation samples of a client, per group.
+        members: clients of each group; where another number of clients is asked for, in these proportions.
+        classes: dominating classes of each group; None cuts them evenly in label order.
+    """
+
+    sizes: tuple[int, ...]
+    members: tuple[int, ...]
+    classes: tuple[range, ...] | None = None
+
+
+def divide(labels: Labels, keys: SplitKeys, clients: int) -> Partition:
     """Divide samples among clients as the keys say."""
     scheme, names = _OPTIONS[keys.split]
     options: dict[str, Any] = {name: getattr(keys, name) for name in names}
     return scheme(labels, clients, seed=keys.seed, min_samples=keys.min_samples, **options)
+
+
+def divide_files(labels: Labels, held: Labels, keys: PoolKeys, plan: GroupPlan) -> Partition:
+    """Divide the samples of a train file, and choose everybody's test samples.
+
+    practical: `plan`, test samples as `partition.practical` takes them. Other schemes divide the train file, and the
+    test file in the same proportions (`partition.alike`); without a test file nobody has test samples yet (`tests` is
+    None).
+    """
+    clients = keys.clients or sum(plan.members)
+    if keys.split != "practical":
+        made = divide(labels, keys, clients)
+        if not len(held):
+            return made
+        return replace(made, tests=partition.alike(labels, made.parts, held, seed=keys.seed))
+    published = keys.groups == len(plan.sizes)
+    if not published and keys.train_sizes is None:
+        raise RequestError(f"data.groups={keys.groups}: needs data.train_sizes, a number per group")
+    return partition.practical(
+        labels,
+        clients,
+        groups=keys.groups,
+        dominant=keys.dominant,
+        sizes=plan.sizes if keys.train_sizes is None else keys.train_sizes,
+        classes=plan.classes if published else None,
+        members=plan.members if published else None,
+        test_size=keys.test_size,
+        held=held,
+        seed=keys.seed,
+        min_samples=keys.min_samples,
+    )
 
 
 def group_cliques(groups: npt.NDArray[np.int64]) -> ClientGraph:
