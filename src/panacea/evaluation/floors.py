@@ -89,9 +89,9 @@ class _Moments:
         whole = seen.all(dim=1)
         self.gram += rows[whole].T @ rows[whole]
         rows, seen = rows[~whole], seen[~whole]
-        for output, matrix in enumerate(self.gram):
+        for output in range(len(self.gram)):
             some = rows[seen[:, output]]
-            matrix += some.T @ some
+            self.gram[output] += some.T @ some
 
     def constant(self) -> Tensor:
         """``[outputs]``: mean targets; of an output that was never observed, the mean of the others."""
@@ -116,7 +116,7 @@ class _Moments:
         return torch.where(self.gram[:, -1, -1] > 0, weights, self.constant_weights())
 
     def mean_weights(self) -> Tensor:
-        """``[p, classes]``: x m - m^2 / 2 is largest for the nearest class mean m; classes without samples never win."""
+        """``[p, classes]``: x m - m^2 / 2 is largest for the nearest mean m; a class without samples never wins."""
         counts = self.cross[-1]
         means = self.cross[:-1] / counts.clamp_min(1)
         offset = torch.where(counts > 0, -means.square().sum(dim=0) / 2, -torch.inf)
