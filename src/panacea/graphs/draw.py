@@ -217,7 +217,7 @@ def _write_names(
     plain = graph.undirected()
     for i, name in enumerate(names):
         text = name[:18]
-        half = np.array([0.29 * _LETTERS * len(text), 0.42 * _LETTERS])
+        half = np.array([0.33 * _LETTERS * len(text), 0.42 * _LETTERS])
         best = _free_angle(centres, i, plain.neighbours(i))
         for turn in (0.0, 0.8, -0.8, 1.6, -1.6, 2.4, -2.4, np.pi):
             way = np.array([np.cos(best + turn), np.sin(best + turn)])
