@@ -94,7 +94,7 @@ def _list(*, as_json: bool) -> None:
         box=None,
         padding=(0, 1),
         caption=f"here: in a folder of its name below {data_root()}, or in an installed package; whether it is all "
-        "there, the card says\npanacea datasets NAME shows the card of one; floors NAME scores trivial predictors on it",
+        "there, the card says\npanacea datasets NAME shows it; panacea datasets floors NAME scores trivial predictors",
         caption_justify="left",
     )
     for column in ("name", "files"):

@@ -235,8 +235,6 @@ def _finish(figure: Any, axes: Any, federation: Federation, title: str) -> None:
     axes.set_title(title, loc="left", fontsize=11, pad=22 if groups is not None else 10)
     marks = axes.get_legend_handles_labels()[0]
     if marks:
-        widest = max(
-            (float(np.sqrt(mark.get_sizes().max())) for mark in marks if hasattr(mark, "get_sizes")), default=0
-        )
-        room = max(1.2, widest / 8 - 0.6)  # in letters of 8 points
+        dots = [np.sqrt(np.max(mark.get_sizes(), initial=0)) for mark in marks if hasattr(mark, "get_sizes")]
+        room = max(1.2, float(max(dots, default=0)) / 8 - 0.6)  # in letters of 8 points
         axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=8, labelspacing=room)
