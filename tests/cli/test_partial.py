@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from panacea.data.registry import Card, TrainingDefaults
 from panacea.data.series import Series, SeriesKeys, forecasting
 from panacea.experiment.config import build_config
 from panacea.experiment.experiment import Experiment
+from panacea.experiment.table import data_title
 from panacea.graphs import build
 
 PARTIAL = "PARTIAL 12 of 207 sensors"
@@ -40,16 +42,31 @@ def _load(keys: SeriesKeys) -> Federation:
     return forecasting("sensors", series, keys, "client_minmax")
 
 
-@pytest.fixture(autouse=True)
-def _registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture(scope="module", autouse=True)
+def _registered() -> Iterator[None]:
     registry.dataset_names()  # the built-in ones first
     defaults = TrainingDefaults(lr=0.05, cohort=3, novel=0.2)
     entry = replace(
         registry.find_dataset("fl60"), name="sensors", keys=SeriesKeys, defaults=defaults, load=_load,
         card=Card(features=("latitude", "longitude")),
     )  # fmt: skip
-    monkeypatch.setitem(registry._ENTRIES, "sensors", entry)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(registry._ENTRIES, "sensors", entry)
+        yield
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One run for all tests that look at its files."""
+    out = tmp_path_factory.mktemp("runs")
+    assert run_command_line(["run", *KEYS, f"out={out}", "--quiet"]) == 0
+    (found,) = out.iterdir()
+    return found
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
 
 
 def _out(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
@@ -57,19 +74,11 @@ def _out(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().out
 
 
-@pytest.fixture
-def run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
-    assert run_command_line(["run", *KEYS]) == 0
-    out, err = capsys.readouterr()
-    assert out.splitlines()[0].startswith(f"sensors ({PARTIAL}), panacea, seed 0")
-    assert "are missing: not scored, not trained on" in err
-    (found,) = (tmp_path / "runs").iterdir()
-    return found
-
-
 def test_run(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads((run / "summary.json").read_text())["partial"] == PARTIAL
-    assert json.loads(_out(["run", *KEYS, "--json"], capsys))["partial"] == PARTIAL  # what was finished before
+    again = ["run", *KEYS, f"out={run.parent}"]  # it was finished before
+    assert json.loads(_out([*again, "--json"], capsys))["partial"] == PARTIAL
+    assert _out(again, capsys).startswith(f"sensors ({PARTIAL}), panacea, seed 0")
     page = (run / "report.html").read_text()
     assert f"<h1>sensors ({PARTIAL}), panacea, seed 0</h1>" in page
     drawn = sorted(path.stem for path in (run / "figures").glob("*.svg"))
@@ -109,11 +118,8 @@ def test_compare(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyP
     assert {one["partial"] for one in found["runs"]} == {PARTIAL}
 
 
-def test_a_summary_from_before_the_label(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    summary = json.loads((run / "summary.json").read_text())
-    del summary["partial"]
-    (run / "summary.json").write_text(json.dumps(summary))
-    assert _out(["run", *KEYS], capsys).startswith("sensors, panacea")
+def test_a_summary_from_before_the_label() -> None:
+    assert data_title({"data": "fl60"}) == "fl60"
 
 
 def test_model_cards(run: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
