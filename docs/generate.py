@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
+from panacea.cli.datasets import card_lines
 from panacea.cli.show import FACTS, UNIT
 from panacea.data.registry import dataset_names, find_dataset
 from panacea.experiment.config import key_help
@@ -51,14 +52,17 @@ def methods_page() -> str:
 
 
 def datasets_page() -> str:
-    """Every data set: source, defaults and keys."""
+    """Every data set: its card, defaults and keys."""
     names = dataset_names()
     first = [[f"[`{n}`](#{n})", find_dataset(n).summary] for n in names]
-    parts = ["# Data sets\n", table(["name", "what it is"], first)]
+    parts = ["# Data sets\n", "[data.md](data.md) says where files go and what there is to see of a data set.\n"]
+    parts.append(table(["name", "what it is"], first))
     for name in names:
         entry = find_dataset(name)
         defaults = ", ".join(f"`{key}={getattr(entry.defaults, key)}`" for key in entry.defaults.__dataclass_fields__)
-        parts.append(f"## {name}\n\n{entry.summary}\n\nSource: {entry.source}\n\nTraining defaults: {defaults}\n")
+        lines = "\n".join(f"- {line}" for line in card_lines(entry.card))
+        parts.append(f"## {name}\n\n{entry.summary}\n\n- source: {entry.source}\n{lines}".rstrip() + "\n")
+        parts.append(f"Training defaults: {defaults}\n")
         parts.append(fields(entry.keys, "data"))
     return "\n".join(parts)
 

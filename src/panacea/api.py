@@ -116,6 +116,7 @@ def open_run(path: str | Path) -> Run:
     else:
         config = experiment.config
         summary = {"method": experiment.method.name, "data": config.data.name, "seed": config.seed, "mean": None}
+        summary["partial"] = experiment.federation.partial
         summary |= {"rounds": experiment.state.round, "metric": experiment.federation.task.metric}
     return Run(experiment, summary, _metrics_until(directory, experiment.state.round), directory.path)
 

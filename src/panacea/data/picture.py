@@ -9,13 +9,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from panacea.data.registry import dataset_names, find_dataset
+from panacea.data.storage import contents
 from panacea.errors import RequestError
 from panacea.graphs.draw import DRAWN_UP_TO, draw_graph, write_figure
 
 if TYPE_CHECKING:
     from panacea.data.federation import Federation
 
-__all__ = ["drawable", "graph_picture", "label_counts", "label_picture"]
+__all__ = [
+    "clients_height",
+    "drawable",
+    "graph_picture",
+    "label_counts",
+    "label_picture",
+    "paint_clients",
+    "picture_path",
+    "places",
+]
 
 _BLUE, _ORANGE, _GREY, _BAND = "#0072b2", "#d55e00", "#5f6b7a", "#eef2f6"  # Okabe and Ito's colours, and greys
 _FEW_CLIENTS, _FEW_CLASSES = 64, 40  # up to here every client has a mark of its own
@@ -47,24 +58,57 @@ def label_picture(federation: Federation, path: str | os.PathLike[str]) -> Path:
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415  (heavy)
     from matplotlib.figure import Figure  # noqa: PLC0415
 
+    out = picture_path(path)
+    n = len(federation)
+    size = (min(max(3.0 + 0.26 * n, 6.0), 14.0), clients_height(federation))
+    figure = Figure(figsize=size, dpi=150, layout="constrained")
+    FigureCanvasAgg(figure)
+    paint_clients(figure, federation, f"{federation.title}: {federation.total:,} samples of {_clients(n)}")
+    return write_figure(figure, out)
+
+
+def picture_path(path: str | os.PathLike[str]) -> Path:
+    """The file to write, if its format is one of ours."""
     out = Path(path)
     if out.suffix.lower() not in (".png", ".svg"):
         raise RequestError(f"{out}: the picture must be a .png or .svg file")
-    n = len(federation)
-    classes = federation.task.classes
-    is_labels = federation.task.kind == "classification"
-    height = min(max(2.2 + 0.26 * classes, 3.6), 9.0) if is_labels else 4.0
-    figure = Figure(figsize=(min(max(3.0 + 0.26 * n, 6.0), 14.0), height), dpi=150, layout="constrained")
-    FigureCanvasAgg(figure)
+    return out
+
+
+def clients_height(federation: Federation) -> float:
+    """Inches that suit `paint_clients`."""
+    if federation.task.kind != "classification":
+        return 4.0
+    return min(max(2.2 + 0.26 * federation.task.classes, 3.6), 9.0)
+
+
+def paint_clients(figure: Any, federation: Federation, title: str) -> None:
+    """Draw what `label_picture` shows into an empty figure or part of one."""
     axes = figure.add_subplot()
-    if is_labels and n <= _FEW_CLIENTS and classes <= _FEW_CLASSES:
-        _dots(axes, federation)
-    elif is_labels:
-        _heat(figure, axes, federation)
-    else:
+    if federation.task.kind != "classification":
         _spread(axes, federation)
-    _finish(axes, federation)
-    return write_figure(figure, out)
+    elif len(federation) <= _FEW_CLIENTS and federation.task.classes <= _FEW_CLASSES:
+        _dots(figure, axes, federation)
+    else:
+        _heat(figure, axes, federation)
+    _finish(figure, axes, federation, title)
+
+
+def places(federation: Federation) -> npt.NDArray[np.float64] | None:
+    """Where the clients are, ``[clients, 2]`` east and north, if their features say so; else None.
+
+    Latitude and longitude are told by the data set's card; of any other features two columns are taken as they are. A
+    map whose sides were both scaled to [0, 1] is drawn three to two, because its true shape is not known.
+    """
+    features = federation.features
+    if features is None:
+        return None
+    words = find_dataset(federation.name).card.features if federation.name in dataset_names() else ()
+    if len(words) == features.shape[1] and {"latitude", "longitude"} <= set(words):
+        found = features[:, [words.index("longitude"), words.index("latitude")]].astype(np.float64)
+        scaled = np.allclose(found.min(axis=0), 0, atol=1e-3) and np.allclose(found.max(axis=0), 1, atol=1e-3)
+        return found * [1.5, 1.0] if scaled else found
+    return features.astype(np.float64) if features.shape[1] == 2 else None
 
 
 def drawable(federation: Federation) -> bool:
@@ -81,24 +125,27 @@ def graph_picture(federation: Federation, path: str | os.PathLike[str]) -> Path:
     """
     if federation.graph is None:
         raise RequestError(f"{federation.name} has no relation graph to draw")
-    features = federation.features
     return draw_graph(
         federation.graph,
         path,
-        features if features is not None and features.shape[1] == 2 else None,
+        places(federation),
         federation.groups,
         names=federation.names,
         novel=federation.novel,
-        title=federation.name,
+        title=federation.title,
     )
 
 
-def _dots(axes: Any, federation: Federation) -> None:
+def _clients(n: int) -> str:
+    return f"{n:,} client{'s' if n > 1 else ''}"
+
+
+def _dots(figure: Any, axes: Any, federation: Federation) -> None:
     counts = label_counts(federation)
     n, classes = counts.shape
     most = max(int(counts.max()), 1)
-    box = axes.get_figure().get_size_inches() * 72
-    cell = min(0.80 * box[0] / max(n, 1), 0.66 * box[1] / max(classes, 1))  # points between neighbouring dots
+    box = np.array(figure.bbox.size) / figure.dpi * 72  # points
+    cell = min(0.70 * box[0] / max(n, 1), 0.66 * box[1] / max(classes, 1))  # points between neighbouring dots
     largest = (0.92 * cell) ** 2
     client, label = np.nonzero(counts)
     colours = np.where(federation.novel[client], _ORANGE, _BLUE)
@@ -121,8 +168,8 @@ def _heat(figure: Any, axes: Any, federation: Federation) -> None:
 
 
 def _spread(axes: Any, federation: Federation) -> None:
-    values = [federation.y[start:end].numpy().reshape(-1) for start, _, _, end in federation.bounds]
-    marks = np.array([np.quantile(value, (0.05, 0.25, 0.5, 0.75, 0.95)) for value in values])
+    values = [contents(federation.y[start:end]).numpy() for start, _, _, end in federation.bounds]
+    marks = np.array([_quantiles(value[np.isfinite(value)]) for value in values])
     if len(values) <= _FEW_CLIENTS:
         names = ("whislo", "q1", "med", "q3", "whishi")
         boxes = [dict(zip(names, row, strict=True)) for row in marks.tolist()]
@@ -147,6 +194,11 @@ def _spread(axes: Any, federation: Federation) -> None:
     axes.set_axisbelow(True)
 
 
+def _quantiles(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
+    marks = (0.05, 0.25, 0.5, 0.75, 0.95)
+    return np.quantile(values.astype(np.float64), marks) if len(values) else np.full(len(marks), np.nan)
+
+
 def _ticks_of_classes(axes: Any, federation: Federation) -> None:
     classes = federation.task.classes
     step = max(1, classes // 30 + (classes % 30 > 0 and classes > 30))
@@ -155,12 +207,12 @@ def _ticks_of_classes(axes: Any, federation: Federation) -> None:
     axes.set_ylabel("class")
 
 
-def _finish(axes: Any, federation: Federation) -> None:
+def _finish(figure: Any, axes: Any, federation: Federation, title: str) -> None:
     """Clients on the x axis, groups above it, a title, no frame."""
     n = len(federation)
     longest = max(len(name) for name in federation.names)
     if n <= _FEW_CLIENTS:
-        room = 0.75 * axes.get_figure().get_size_inches()[0] / n  # inches per client
+        room = 0.75 * figure.bbox.width / figure.dpi / n  # inches per client
         turn = 0 if 0.075 * min(longest, 18) <= room else 90
         axes.set_xticks(range(n), [name[:18] for name in federation.names], rotation=turn, fontsize=8)
     axes.set_xlabel("client")
@@ -180,7 +232,9 @@ def _finish(axes: Any, federation: Federation) -> None:
         if n > _FEW_CLIENTS:  # clients have no mark of their own that could be orange
             low, bottom = np.full(len(federation.novel_ids), -0.015), axes.get_xaxis_transform()
             axes.scatter(federation.novel_ids, low, s=12, c=_ORANGE, linewidths=0, transform=bottom, clip_on=False)
-    title = f"{federation.title}: {federation.total:,} samples of {n} client{'s' if n > 1 else ''}"
     axes.set_title(title, loc="left", fontsize=11, pad=22 if groups is not None else 10)
-    if axes.get_legend_handles_labels()[0]:
-        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=8, labelspacing=1.2)
+    marks = axes.get_legend_handles_labels()[0]
+    if marks:
+        dots = [np.sqrt(np.max(mark.get_sizes(), initial=0)) for mark in marks if hasattr(mark, "get_sizes")]
+        room = max(1.2, float(max(dots, default=0)) / 8 - 0.6)  # in letters of 8 points
+        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=8, labelspacing=room)

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from panacea.data.federation import Federation
+from panacea.data.paths import find_data_dir
 from panacea.errors import unknown
 
 __all__ = [
@@ -69,6 +70,7 @@ class Card:
         used_in: which tables of which papers are about it.
         get: which files to place where, and who publishes them; also the end of the error where they are missing.
         splits: how samples are divided into train, validation and test.
+        features: what the clients' features are, one word per column; ``latitude`` and ``longitude`` make a map.
     """
 
     licence: str = ""
@@ -76,6 +78,7 @@ class Card:
     used_in: str = ""
     get: str = ""
     splits: str = ""
+    features: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,7 @@ class DatasetEntry:
         defaults: training defaults it brings.
         card: what a user should know before using it.
         load: keys in, federation out (no novel clients marked yet).
+        files: a word on its files for the list, without reading any: ``here``, ``missing``, ``generated``, ``yours``.
     """
 
     name: str
@@ -99,6 +103,7 @@ class DatasetEntry:
     defaults: TrainingDefaults
     card: Card
     load: Callable[[Any], Federation]
+    files: Callable[[Path | None], str]
 
 
 _ENTRIES: dict[str, DatasetEntry] = {}
@@ -112,11 +117,13 @@ def dataset(
     keys: type[DataKeys],
     defaults: TrainingDefaults,
     card: Card | None = None,
+    files: Callable[[Path | None], str] | None = None,
 ) -> Callable[[Callable[[Any], Federation]], Callable[[Any], Federation]]:
-    """Register a loader under a public name."""
+    """Register a loader under a public name; by default its files are `here` where its folder is."""
 
     def register(load: Callable[[Any], Federation]) -> Callable[[Any], Federation]:
-        _ENTRIES[name] = DatasetEntry(name, summary, source, keys, defaults, card or Card(), load)
+        about = files or (lambda root: "missing" if find_data_dir(name, root) is None else "here")
+        _ENTRIES[name] = DatasetEntry(name, summary, source, keys, defaults, card or Card(), load, about)
         return load
 
     return register

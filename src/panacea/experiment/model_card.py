@@ -100,6 +100,7 @@ def metadata(experiment: Experiment, subject: Subject) -> dict[str, str]:
     return {
         "made_by": f"panacea-fl {__version__}",
         "data": config.data.name,
+        "partial": experiment.federation.partial,
         "method": experiment.method.name,
         "seed": str(config.seed),
         "run": RunDirectory.of(config, experiment.method.name).path.name,
@@ -124,7 +125,7 @@ def card(experiment: Experiment, subject: Subject, file: Path, format: str, diff
         "",
         f"Model of {subject.name}. " + " ".join(subject.sentences),
         "",
-        f"- data set `{config.data.name}` ({task.kind}), {len(experiment.federation)} clients",
+        f"- data set `{config.data.name}`{_part(experiment)} ({task.kind}), {len(experiment.federation)} clients",
         f"- method `{experiment.method.name}`, seed {config.seed}, round {experiment.state.round} of {config.rounds}",
         f"- run `{RunDirectory.of(config, experiment.method.name).path.name}`; its `config.yaml` has every key",
         f"- network `{config.model.name}`, {size} parameters",
@@ -139,6 +140,11 @@ def card(experiment: Experiment, subject: Subject, file: Path, format: str, diff
         "",
     ]
     return "\n".join(lines)
+
+
+def _part(experiment: Experiment) -> str:
+    """What part of the data set the model has seen, where it is not all of it."""
+    return f" **{experiment.federation.partial}**" if experiment.federation.partial else ""
 
 
 def _shape(shape: Sequence[int]) -> str:

@@ -212,6 +212,7 @@ def _summary(experiment: Experiment) -> dict[str, Any]:
     values = {
         "method": experiment.method.name,
         "data": config.data.name,
+        "partial": experiment.federation.partial,
         "seed": config.seed,
         "rounds": config.rounds,
         "metric": task.metric,

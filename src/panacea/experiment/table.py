@@ -6,12 +6,21 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-__all__ = ["TABLE_COLUMNS", "comparison_rows"]
+__all__ = ["TABLE_COLUMNS", "comparison_rows", "data_title"]
 
 TABLE_COLUMNS = (
     "method", "seeds", "mean", "std_clients", "std_seeds", "final_mean", "worst_decile", "novel_mean", "novel_std",
     "rounds_per_second",
 )  # fmt: skip
+
+
+def data_title(summary: Mapping[str, Any]) -> str:
+    """The data set of a run and, where it is not all of it, what part it is.
+
+    >>> data_title({"data": "metr_la", "partial": "PARTIAL 29 of 207 sensors"})
+    'metr_la (PARTIAL 29 of 207 sensors)'
+    """
+    return f"{summary['data']} ({summary['partial']})" if summary.get("partial") else str(summary["data"])
 
 
 def comparison_rows(summaries: Iterable[Mapping[str, Any]]) -> list[tuple[Any, ...]]:

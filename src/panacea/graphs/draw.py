@@ -17,7 +17,7 @@ from panacea.graphs.layout import force_layout
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["DRAWN_UP_TO", "draw_graph", "write_figure"]
+__all__ = ["DRAWN_UP_TO", "draw_graph", "paint_graph", "write_figure"]
 
 DRAWN_UP_TO = 2000  # clients
 _NAMED_UP_TO = 60  # clients
@@ -79,11 +79,32 @@ def draw_graph(
     places = force_layout(graph, seed) if positions is None else np.asarray(positions, np.float64)
     figure = Figure(figsize=_size(places), dpi=150, layout="constrained")
     FigureCanvasAgg(figure)
+    even = positions is None or not _stretched(places)
+    paint_graph(figure, graph, places, colours, names=names, novel=novel, title=title, even=even, seed=seed)
+    return write_figure(figure, out)
+
+
+def paint_graph(
+    figure: Any,
+    graph: ClientGraph,
+    places: npt.NDArray[np.float64],
+    colours: npt.NDArray[np.int64] | None = None,
+    *,
+    names: Sequence[str] | None = None,
+    novel: npt.NDArray[np.bool_] | None = None,
+    title: str | None = None,
+    even: bool = True,
+    seed: int = 0,
+) -> None:
+    """Draw a graph into an empty figure or part of one; arguments as those of `draw_graph`.
+
+    With `even` one unit is as long across as up, else the picture is filled. Everything else of the figure must have
+    been drawn before: names are put where there is room.
+    """
     axes = figure.add_subplot()
     drawn = _edges(axes, graph, places, seed)
     axes.set_axis_off()
     low, span = places.min(axis=0), np.maximum(np.ptp(places, axis=0), 1e-9)
-    even = positions is None or max(span) <= 4 * min(span)
     margin = np.maximum(0.06 * span, 0.06 * span.max() if even else 0)
     axes.set_xlim(low[0] - margin[0], low[0] + span[0] + margin[0])
     axes.set_ylim(low[1] - margin[1], low[1] + span[1] + margin[1])
@@ -92,7 +113,12 @@ def draw_graph(
     heading += f", {drawn:,} of them drawn" if drawn < len(graph.edges) else ""
     axes.set_title(heading if title is None else f"{title}: {heading}", loc="left", fontsize=11)
     _clients(figure, axes, graph, places, colours, novel, names)
-    return write_figure(figure, out)
+
+
+def _stretched(places: npt.NDArray[np.float64]) -> bool:
+    """Whether coordinates are so much longer one way that equal units would make a line of them."""
+    span = np.maximum(np.ptp(places, axis=0), 1e-9)
+    return bool(max(span) > 4 * min(span))
 
 
 def write_figure(figure: Figure, out: Path) -> Path:
@@ -185,13 +211,13 @@ def _write_names(
     """A name beside each client, on the first side where it touches nothing; left out where there is no room."""
     from matplotlib.patheffects import withStroke  # noqa: PLC0415
 
-    figure.draw_without_rendering()  # so that places in the picture are known
+    figure.figure.draw_without_rendering()  # so that places in the picture are known
     centres = axes.transData.transform(places) * 72 / figure.dpi  # points
     taken = np.concatenate([centres - width / 2, centres + width / 2], axis=1)
     plain = graph.undirected()
     for i, name in enumerate(names):
         text = name[:18]
-        half = np.array([0.29 * _LETTERS * len(text), 0.42 * _LETTERS])
+        half = np.array([0.33 * _LETTERS * len(text), 0.42 * _LETTERS])
         best = _free_angle(centres, i, plain.neighbours(i))
         for turn in (0.0, 0.8, -0.8, 1.6, -1.6, 2.4, -2.4, np.pi):
             way = np.array([np.cos(best + turn), np.sin(best + turn)])

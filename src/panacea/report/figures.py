@@ -28,8 +28,10 @@ def draw_run(experiment: Experiment, directory: RunDirectory) -> list[tuple[str,
     folder.mkdir(exist_ok=True)
     lines = [json.loads(line) for line in directory.metrics.read_text(encoding="utf-8").splitlines()]
     metric = experiment.federation.task.metric
-    save_figure(_convergence(lines, metric, experiment.history.numbers["selected_round"]), folder, "convergence")
-    save_figure(_clients(experiment, metric), folder, "clients")
+    drawn = {
+        "convergence": _convergence(lines, metric, experiment.history.numbers["selected_round"]),
+        "clients": _clients(experiment, metric),
+    }
     for suffix in (".png", ".svg"):
         label_picture(experiment.federation, folder / f"labels{suffix}")
         if drawable(experiment.federation):
@@ -44,9 +46,11 @@ def draw_run(experiment: Experiment, directory: RunDirectory) -> list[tuple[str,
         ("collaboration", draw_collaboration(experiment), "whose models are mixed into whose, and how much"),
         ("server", draw_server(lines), "the server's steps over rounds"),
     ]
-    for stem, figure, _ in learnt:
-        if figure is not None:
-            save_figure(figure, folder, stem)
+    drawn |= {stem: figure for stem, figure, _ in learnt if figure is not None}
+    for stem, figure in drawn.items():
+        if experiment.federation.partial:
+            figure.suptitle(experiment.federation.title, x=0.01, ha="left", fontsize=10)
+        save_figure(figure, folder, stem)
     captions = [
         ("convergence", f"{metric} on test data over rounds: mean over clients and one standard deviation"),
         ("clients", f"{metric} of every client's own model on its own test data, sorted"),

@@ -12,6 +12,7 @@ from panacea.core.files import write_atomically
 from panacea.experiment.experiment import Experiment
 from panacea.experiment.rundir import RunDirectory
 from panacea.experiment.runner import Callback, client_columns, client_table
+from panacea.experiment.table import data_title
 
 __all__ = ["ReportWriter", "write_run_report"]
 
@@ -58,7 +59,7 @@ def write_run_report(experiment: Experiment, directory: RunDirectory, summary: d
         f"<figure>{_inline(directory, stem)}<figcaption>{html.escape(caption)}</figcaption></figure>"
         for stem, caption in captions
     )
-    title = f"{summary['data']}, {summary['method']}, seed {summary['seed']}"
+    title = f"{data_title(summary)}, {summary['method']}, seed {summary['seed']}"
     page = (
         "<!doctype html><html lang='en'><head><meta charset='utf-8'>"
         f"<title>{html.escape(title)}</title><style>{_STYLE}</style></head><body><h1>{html.escape(title)}</h1>"
