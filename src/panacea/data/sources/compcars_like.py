@@ -75,7 +75,9 @@ _MERGED: dict[str, tuple[tuple[int, ...], tuple[str, ...]]] = {
     summary="STAND-IN for CompCars, no cars: 5 angles x 6 levels of brightness of clothes or digits, 4 classes",
     source="made from Fashion-MNIST (Xiao et al. 2017) or scikit-learn's digits; the construction is ours",
     keys=CompCarsLikeKeys,
-    defaults=TrainingDefaults(lr=0.03, rounds=100, cohort=5, model="small_cnn"),
+    # lr: least validation loss of 0.01, 0.03 and 0.1 after 12 rounds of FedAvg (10 steps of 32 images, 60 images a
+    # client, one seed); other methods were not tried
+    defaults=TrainingDefaults(lr=0.1, rounds=100, cohort=5, model="small_cnn"),
     card=CARD,
 )
 def load_compcars_like(keys: CompCarsLikeKeys) -> Federation:
