@@ -19,6 +19,7 @@ import pytest
 
 from panacea.data.pickles import read_pickle
 from panacea.errors import RequestError
+from tests.data.hostile import Runs
 
 CONTENT: dict[Any, Any] = {
     "doubles": np.arange(6.0).reshape(2, 3),
@@ -114,16 +115,6 @@ def test_python_2(tmp_path: Path, core: str) -> None:
     assert scalar == 9
 
 
-class Runs:
-    """What a hostile pickle holds: something to call, and with what."""
-
-    def __init__(self, function: Any, *arguments: object) -> None:
-        self.call = function, arguments
-
-    def __reduce__(self) -> tuple[Any, tuple[object, ...]]:
-        return self.call
-
-
 def _objects(attack: object) -> np.ndarray:
     array = np.empty(1, object)
     array[0] = attack
@@ -150,7 +141,7 @@ ATTACKS: dict[str, tuple[Callable[[str], object], str]] = {
     "a plain object array": (lambda file: _objects("harmless"), "it has an array of type 'O8'"),
     "a date": (lambda file: np.array(["2014-01-01"], "M8[D]"), "it has an array of type 'M8'"),
     "records": (lambda file: np.zeros(1, [("a", "f8")]), "it has an array of type 'V8'"),
-    "a class": (lambda file: Runs, "test_pickles.Runs"),
+    "a class": (lambda file: Runs, "hostile.Runs"),
     "the array class as a call": (lambda file: Runs(np.ndarray, (1000,)), ""),
     "a type from a type": (lambda file: Runs(np.dtype, np.float64), "numpy"),
 }

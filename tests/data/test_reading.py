@@ -14,6 +14,7 @@ import pytest
 
 from panacea.data.reading import file_bytes, file_text, npz_arrays
 from panacea.errors import RequestError
+from tests.data.hostile import Runs
 
 TEXT = "date,Győr\n" * 1000
 
@@ -88,22 +89,14 @@ def test_arrays_by_name(tmp_path: Path) -> None:
     assert said(npz_arrays, path, ["a", "e", "f"]) == "no array 'e'; it needs a, e, f"
 
 
-class _Attack:
-    def __init__(self, sentinel: Path) -> None:
-        self.sentinel = sentinel
-
-    def __reduce__(self) -> tuple[object, tuple[str]]:
-        return os.system, (f"touch {self.sentinel}",)
-
-
 def test_an_npz_never_runs_anything(tmp_path: Path) -> None:
     path, sentinel = tmp_path / "file.npz", tmp_path / "ran"
     array = np.empty(1, object)
-    array[0] = _Attack(sentinel)
+    array[0] = Runs(os.system, f"touch {sentinel}")
     np.savez(path, a=array, b=np.ones(1))
     assert said(npz_arrays, path, ["a"]).startswith("not an npz file of plain arrays (Object arrays cannot be loaded")
     assert list(npz_arrays(path, ["b"])) == ["b"]  # what is not asked for is not read
-    path.write_bytes(pickle.dumps(_Attack(sentinel)))
+    path.write_bytes(pickle.dumps(Runs(os.system, f"touch {sentinel}")))
     assert "not an npz file of plain arrays" in said(npz_arrays, path, ["a"])
     assert not sentinel.exists()
 

@@ -15,6 +15,7 @@ from panacea.data import load
 from panacea.data.sources._states import BORDERS, STATES, places
 from panacea.data.sources._tpt48_files import read_record
 from panacea.errors import RequestError
+from tests.data.hostile import Runs
 from tests.data.temperatures import NOAA, noaa_folder, noaa_line, noaa_lines, real_folder, same, temperatures
 
 PICKLE = "month_temp_data.pkl"
@@ -67,14 +68,6 @@ def test_the_pickle_has_twelve_years(tmp_path: Path, months: dict[str, np.ndarra
     assert "\n" not in said
 
 
-class _Attack:
-    def __init__(self, sentinel: Path) -> None:
-        self.sentinel = sentinel
-
-    def __reduce__(self) -> tuple[object, tuple[str]]:
-        return os.system, (f"touch {self.sentinel}",)
-
-
 def test_a_wrong_pickle_is_named(tmp_path: Path, months: dict[str, np.ndarray]) -> None:
     sentinel = tmp_path / "ran"
     holed = months["CA"].copy()
@@ -88,7 +81,7 @@ def test_a_wrong_pickle_is_named(tmp_path: Path, months: dict[str, np.ndarray]) 
         (months | {"CA": list(months["CA"])}, "state 'CA' has a list, not 144 numbers"),
         (months | {"CA": np.array(["1"] * 144)}, "state 'CA' has <U1"),
         (months | {"CA": holed}, "no value for CA in month 2 of 2009"),
-        (months | {"CA": _Attack(sentinel)}, "it asks for posix.system, which is not allowed"),
+        (months | {"CA": Runs(os.system, f"touch {sentinel}")}, "it asks for posix.system, which is not allowed"),
     ):
         path = _pickled(tmp_path, content)
         with pytest.raises(RequestError, match=words) as caught:
