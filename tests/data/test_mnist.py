@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -134,7 +135,9 @@ def test_without_files_one_line_says_what_to_get(
 
 
 def test_fashion_is_found_where_debian_puts_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mnist, "_DEBIAN", tmp_path / "debian")
+    assert mnist.FASHION_LAYOUT.elsewhere == (Path("/usr/share/datasets/fashion-mnist"),)
+    there = dataclasses.replace(mnist.FASHION_LAYOUT, elsewhere=(tmp_path / "debian",))
+    monkeypatch.setattr(mnist, "FASHION_LAYOUT", there)
     write_idx(tmp_path / "debian", "train", *TRAIN, gz=True)
     write_idx(tmp_path / "debian", "t10k", *TEST, gz=True)
     fed = load("fashion_mnist", root=tmp_path / "empty", split="iid", clients=3)

@@ -30,7 +30,7 @@ from panacea.data.sources._images import (
 from panacea.data.split import PoolKeys
 from panacea.errors import RequestError
 
-__all__ = ["Layout", "idx_federation", "parse_idx"]
+__all__ = ["Layout", "Pair", "find_pairs", "idx_federation", "parse_idx", "paths_of", "read_pair"]
 
 _VERSION = 1
 _UNSIGNED_BYTES = 0x08
@@ -55,7 +55,7 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class _Pair:
+class Pair:
     """The two files of a split."""
 
     images: Path
@@ -106,39 +106,49 @@ def idx_federation(
         get: what to do where there are none.
         change: what is done to the images of a split (and the name of their file) before they are kept.
     """
-    folder = find_data_dir(known.name, keys.root)
+    pairs = find_pairs(known.name, keys.root, layout, get)
+    name = f"{known.name}{layout.variant}"
+    arrays = cached(name, paths_of(pairs), _VERSION, lambda: _read_pairs(known, pairs, change))
+    return federation_of(known, arrays, keys)
+
+
+def find_pairs(name: str, root: Path | None, layout: Layout, get: str) -> dict[str, Pair]:
+    """The files of every split that is there, from the first folder that has any; an error with `get` if none has."""
+    folder = find_data_dir(name, root)
     raw = Path(layout.torchvision) / "raw"  # as torchvision lays them out
     inside = [] if folder is None else [folder, folder / "raw", folder / "gzip", folder / raw]
-    pairs = _find_pairs([*inside, data_root(keys.root) / raw, *layout.elsewhere], layout.prefixes)
-    if not pairs:
-        raise missing_files(known.name, keys.root, get)
-    files = [path for pair in pairs.values() for path in (pair.images, pair.labels)]
-    name = f"{known.name}{layout.variant}"
-    return federation_of(known, cached(name, files, _VERSION, lambda: _read_pairs(known, pairs, change)), keys)
-
-
-def _find_pairs(folders: Sequence[Path], prefixes: Mapping[str, Sequence[str]]) -> dict[str, _Pair]:
-    """The files of every split that is there, from the first folder that has any."""
-    for folder in folders:
-        found = {split: _pair(folder, names) for split, names in prefixes.items()}
+    for place in [*inside, data_root(root) / raw, *layout.elsewhere]:
+        found = {split: _pair(place, names) for split, names in layout.prefixes.items()}
         pairs = {split: pair for split, pair in found.items() if pair is not None}
         if pairs:
             return pairs
-    return {}
+    raise missing_files(name, root, get)
 
 
-def _read_pairs(known: ImageSet, pairs: Mapping[str, _Pair], change: Callable[[ImageFile, Path], ImageFile]) -> Arrays:
+def paths_of(pairs: Mapping[str, Pair]) -> list[Path]:
+    """All files of all splits."""
+    return [path for pair in pairs.values() for path in (pair.images, pair.labels)]
+
+
+def read_pair(known: ImageSet, pair: Pair) -> tuple[ImageFile, list[str]]:
+    """The checked images and labels of a split, and which of its files are not the published ones."""
+    pixels, marks = file_bytes(pair.images), file_bytes(pair.labels)
+    images, labels = parse_idx(pixels, pair.images, 3), parse_idx(marks, pair.labels, 1)
+    _check(known, pair, images, labels)
+    unknown = unknown_files(known, [(pair.images.name, pixels), (pair.labels.name, marks)])
+    return ImageFile(images.reshape(-1, *known.shape), labels), list(unknown)
+
+
+def _read_pairs(known: ImageSet, pairs: Mapping[str, Pair], change: Callable[[ImageFile, Path], ImageFile]) -> Arrays:
     parts, unknown = {}, []
     for split, pair in pairs.items():
-        pixels, marks = file_bytes(pair.images), file_bytes(pair.labels)
-        unknown += unknown_files(known, [(pair.images.name, pixels), (pair.labels.name, marks)])
-        images, labels = parse_idx(pixels, pair.images, 3), parse_idx(marks, pair.labels, 1)
-        _check(known, pair, images, labels)
-        parts[split] = change(ImageFile(images.reshape(-1, *known.shape), labels), pair.images)
+        part, others = read_pair(known, pair)
+        unknown += others
+        parts[split] = change(part, pair.images)
     return arrays_of(known, parts, unknown)
 
 
-def _check(known: ImageSet, pair: _Pair, images: npt.NDArray[np.uint8], labels: npt.NDArray[np.uint8]) -> None:
+def _check(known: ImageSet, pair: Pair, images: npt.NDArray[np.uint8], labels: npt.NDArray[np.uint8]) -> None:
     if images.shape[1:] != known.shape[1:]:
         shape = " x ".join(map(str, images.shape[1:]))
         raise RequestError(
@@ -149,11 +159,11 @@ def _check(known: ImageSet, pair: _Pair, images: npt.NDArray[np.uint8], labels: 
     check_labels(str(pair.labels), labels, len(known.class_names))
 
 
-def _pair(folder: Path, prefixes: Sequence[str]) -> _Pair | None:
+def _pair(folder: Path, prefixes: Sequence[str]) -> Pair | None:
     for prefix in prefixes:
         images, labels = _find(folder, prefix, "images", "idx3"), _find(folder, prefix, "labels", "idx1")
         if images and labels:
-            return _Pair(images, labels)
+            return Pair(images, labels)
         if images or labels:
             lacking = "labels" if images else "images"
             raise RequestError(f"{images or labels}: there is no file {prefix}-{lacking}-idx* beside it")

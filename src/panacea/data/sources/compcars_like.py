@@ -18,6 +18,7 @@ Differences from the paper: the data are not the paper's; no number of its table
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal
 
@@ -33,9 +34,10 @@ from panacea.data.cache import Arrays, cached
 from panacea.data.federation import Federation
 from panacea.data.owned import Owned, in_memory
 from panacea.data.registry import Card, TrainingDefaults, dataset
-from panacea.data.sources._fashion_files import fashion_files, read_fashion
+from panacea.data.sources._idx import Pair, find_pairs, paths_of, read_pair
 from panacea.data.sources._view_year import NAMES, YEARS, ViewYearKeys, view_year_federation
 from panacea.data.sources.digits import read_digits
+from panacea.data.sources.mnist import FASHION_LAYOUT, FASHION_MNIST
 from panacea.data.task import Task
 from panacea.data.users import take_first
 from panacea.errors import RequestError
@@ -99,12 +101,19 @@ def load_compcars_like(keys: CompCarsLikeKeys) -> Federation:
 def _prepared(keys: CompCarsLikeKeys) -> Arrays:
     """Images ``[30 * each, 1, 28, 28]``, client after client, and their merged classes."""
     if keys.base == "fashion_mnist":
-        files = fashion_files(keys.root, CARD.get)
+        pairs = find_pairs("fashion_mnist", keys.root, FASHION_LAYOUT, CARD.get)
         name = f"compcars_like-{keys.seed}-{keys.samples or 'all'}"
-        return cached(name, files, _VERSION, lambda: _made(*read_fashion(files), keys))
+        return cached(name, paths_of(pairs), _VERSION, lambda: _made(*_clothes(pairs), keys))
     small, labels = read_digits(keys.root)
     large = F.interpolate(torch.from_numpy(small), size=(SIDE, SIDE), mode="bilinear", align_corners=False)
     return _made(_bytes(large)[:, 0].numpy(), labels, keys)
+
+
+def _clothes(pairs: Mapping[str, Pair]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    """Images ``[70000, 28, 28]`` of Fashion-MNIST, of all its files together, and their labels."""
+    parts = [read_pair(FASHION_MNIST, pair)[0] for pair in pairs.values()]
+    images = np.concatenate([part.images[:, 0] for part in parts])
+    return images, np.concatenate([part.labels for part in parts]).astype(np.int64)
 
 
 def _made(images: npt.NDArray[np.uint8], labels: npt.NDArray[np.int64], keys: CompCarsLikeKeys) -> Arrays:

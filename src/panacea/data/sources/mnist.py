@@ -25,7 +25,7 @@ from panacea.data.sources._idx import Layout, idx_federation
 from panacea.data.sources._images import ImageSet
 from panacea.data.split import GroupPlan, PoolKeys
 
-__all__ = ["FASHION_MNIST", "MNIST", "load_fashion_mnist", "load_mnist"]
+__all__ = ["FASHION_LAYOUT", "FASHION_MNIST", "MNIST", "load_fashion_mnist", "load_mnist"]
 
 _PREFIXES = {"train": ("train",), "test": ("t10k", "test")}
 _DEBIAN = Path("/usr/share/datasets/fashion-mnist")  # of the package dataset-fashion-mnist
@@ -67,6 +67,7 @@ FASHION_MNIST = ImageSet(
         }
     ),
 )
+FASHION_LAYOUT = Layout("FashionMNIST", _PREFIXES, elsewhere=(_DEBIAN,))
 MNIST_CARD = Card(
     licence="none stated by the publishers",
     citation="LeCun, Bottou, Bengio, Haffner: Gradient-based learning applied to document recognition. Proc. IEEE 1998",
@@ -110,5 +111,4 @@ def load_mnist(keys: PoolKeys) -> Federation:
 )
 def load_fashion_mnist(keys: PoolKeys) -> Federation:
     """Read and divide the clothes."""
-    layout = Layout("FashionMNIST", _PREFIXES, elsewhere=(_DEBIAN,))
-    return idx_federation(FASHION_MNIST, keys, layout, FASHION_CARD.get)
+    return idx_federation(FASHION_MNIST, keys, FASHION_LAYOUT, FASHION_CARD.get)
