@@ -98,8 +98,9 @@ def paint_clients(figure: Any, federation: Federation, title: str) -> None:
 def places(federation: Federation) -> npt.NDArray[np.float64] | None:
     """Where the clients are, ``[clients, 2]`` east and north, if their features say so; else None.
 
-    Latitude and longitude (or northing and easting) are told by the data set's card; of any other features two columns are taken as they are. A
-    map whose sides were both scaled to [0, 1] is drawn three to two, because its true shape is not known.
+    Latitude and longitude (or northing and easting) are told by the data set's card; of any other features two columns
+    are taken as they are. A map whose sides were both scaled to [0, 1] is drawn three to two, because its true shape is
+    not known.
     """
     features = federation.features
     if features is None:
