@@ -97,7 +97,7 @@ def test_other_suffixes(tmp_path: Path) -> None:
 
 def test_longitude_goes_east(monkeypatch: pytest.MonkeyPatch) -> None:
     registry.dataset_names()
-    entry = replace(registry.find_dataset("fl60"), card=Card(features=("height", "latitude", "longitude")))
+    entry = replace(registry.find_dataset("fl60"), card=Card(features=("height", "northing", "longitude")))
     monkeypatch.setitem(registry._ENTRIES, "gaps", entry)
     plain = _series(3)
     where = np.array([[9, 34.0, -118.0], [8, 35.0, -118.5], [7, 34.5, -117.0]], np.float32)

@@ -29,6 +29,7 @@ __all__ = [
 ]
 
 _BLUE, _ORANGE, _GREY, _BAND = "#0072b2", "#d55e00", "#5f6b7a", "#eef2f6"  # Okabe and Ito's colours, and greys
+_EAST, _NORTH = ("longitude", "easting"), ("latitude", "northing")  # words of `Card.features`
 _FEW_CLIENTS, _FEW_CLASSES = 64, 40  # up to here every client has a mark of its own
 
 
@@ -97,15 +98,17 @@ def paint_clients(figure: Any, federation: Federation, title: str) -> None:
 def places(federation: Federation) -> npt.NDArray[np.float64] | None:
     """Where the clients are, ``[clients, 2]`` east and north, if their features say so; else None.
 
-    Latitude and longitude are told by the data set's card; of any other features two columns are taken as they are. A
-    map whose sides were both scaled to [0, 1] is drawn three to two, because its true shape is not known.
+    Latitude and longitude (or northing and easting) are told by the data set's card; of any other features two columns
+    are taken as they are. A map whose sides were both scaled to [0, 1] is drawn three to two, because its true shape is
+    not known.
     """
     features = federation.features
     if features is None:
         return None
     words = find_dataset(federation.name).card.features if federation.name in dataset_names() else ()
-    if len(words) == features.shape[1] and {"latitude", "longitude"} <= set(words):
-        found = features[:, [words.index("longitude"), words.index("latitude")]].astype(np.float64)
+    east, north = ([i for i, word in enumerate(words) if word in some] for some in (_EAST, _NORTH))
+    if len(words) == features.shape[1] and east and north:
+        found = features[:, [east[0], north[0]]].astype(np.float64)
         scaled = np.allclose(found.min(axis=0), 0, atol=1e-3) and np.allclose(found.max(axis=0), 1, atol=1e-3)
         return found * [1.5, 1.0] if scaled else found
     return features.astype(np.float64) if features.shape[1] == 2 else None

@@ -70,7 +70,8 @@ class Card:
         used_in: which tables of which papers are about it.
         get: which files to place where, and who publishes them; also the end of the error where they are missing.
         splits: how samples are divided into train, validation and test.
-        features: what the clients' features are, one word per column; ``latitude`` and ``longitude`` make a map.
+        features: what the clients' features are, one word per column; ``latitude`` and ``longitude``
+            (or ``northing`` and ``easting``) make a map.
     """
 
     licence: str = ""
