@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from panacea.data.federation import Federation
 from panacea.data.paths import find_data_dir
-from panacea.errors import unknown
+from panacea.errors import RequestError, unknown
 
 __all__ = [
     "Card",
@@ -22,6 +22,7 @@ __all__ = [
     "dataset",
     "dataset_names",
     "find_dataset",
+    "found_by",
 ]
 
 
@@ -120,21 +121,36 @@ def dataset(
     card: Card | None = None,
     files: Callable[[Path | None], str] | None = None,
 ) -> Callable[[Callable[[Any], Federation]], Callable[[Any], Federation]]:
-    """Register a loader under a public name; by default its files are `here` where its folder is."""
+    """Register a loader under a public name.
+
+    Its files are `here` where its folder is, unless `files` knows better (see `found_by`).
+    """
 
     def register(load: Callable[[Any], Federation]) -> Callable[[Any], Federation]:
-        about = files or (lambda root: "missing" if find_data_dir(name, root) is None else "here")
+        about = files or found_by(lambda root: find_data_dir(name, root))
         _ENTRIES[name] = DatasetEntry(name, summary, source, keys, defaults, card or Card(), load, about)
         return load
 
     return register
 
 
+def found_by(find: Callable[[Path | None], object]) -> Callable[[Path | None], str]:
+    """The word on a data set's files by what its loader looks for: `here` where `find` finds something."""
+
+    def word(root: Path | None) -> str:
+        try:
+            return "here" if find(root) else "missing"
+        except RequestError:
+            return "missing"
+
+    return word
+
+
 def dataset_names() -> list[str]:
-    """All registered names, in order of registration."""
+    """All registered names, in alphabetical order."""
     from panacea.data import sources  # noqa: F401, PLC0415  (registers the built-in ones)
 
-    return list(_ENTRIES)
+    return sorted(_ENTRIES)
 
 
 def find_dataset(name: str) -> DatasetEntry:

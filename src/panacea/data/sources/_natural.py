@@ -58,13 +58,14 @@ def find_folders(name: str, root: Path | None) -> list[Path]:
     return [folder for folder in found if folder is not None]
 
 
-def pyg_temporal_card(name: str, *also: str, licence: str = "") -> Card:
+def pyg_temporal_card(name: str, *also: str, licence: str = "", features: tuple[str, ...] = ()) -> Card:
     """The card of a data set that PyTorch Geometric Temporal publishes.
 
     Args:
         name: the data set; its file is ``<name>.json``.
         also: whom to cite besides.
         licence: of the records behind it.
+        features: see `Card`.
     """
     return Card(
         licence="; ".join(filter(None, ("MIT (PyTorch Geometric Temporal)", licence))),
@@ -73,16 +74,22 @@ def pyg_temporal_card(name: str, *also: str, licence: str = "") -> Card:
         get=f"place {name}.json (or .json.gz) there or in natural-graphs beside it; it is in the folder dataset/ of "
         "the project PyTorch Geometric Temporal (github.com/benedekrozemberczki/pytorch_geometric_temporal)",
         splits=SPLITS,
+        features=features,
     )
 
 
 def open_json(name: str, root: Path | None) -> tuple[Path, dict[str, Any]]:
     """``<name>.json`` or ``<name>.json.gz`` in one of the folders: its path and the object that it holds."""
-    for folder in find_folders(name, root):
-        for file in (f"{name}.json", f"{name}.json.gz"):
-            if (folder / file).is_file():
-                return folder / file, _read_json(folder / file)
-    raise missing_files(name, root, pyg_temporal_card(name).get)
+    path = find_json(name, root)
+    if path is None:
+        raise missing_files(name, root, pyg_temporal_card(name).get)
+    return path, _read_json(path)
+
+
+def find_json(name: str, root: Path | None) -> Path | None:
+    """``<name>.json`` or ``<name>.json.gz`` in one of the folders."""
+    places = [folder / file for folder in find_folders(name, root) for file in (f"{name}.json", f"{name}.json.gz")]
+    return next((path for path in places if path.is_file()), None)
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -21,11 +21,12 @@ import numpy as np
 from pydantic import Field
 
 from panacea.data.federation import Federation
-from panacea.data.registry import TrainingDefaults, dataset
+from panacea.data.registry import TrainingDefaults, dataset, found_by
 from panacea.data.series import Scale, Series, forecasting
 from panacea.data.sources._natural import (
     ScaledSeriesKeys,
     entry,
+    find_json,
     node_pairs,
     number_table,
     open_json,
@@ -54,6 +55,7 @@ class ChickenpoxKeys(ScaledSeriesKeys):
     # The GRU that `auto` picks was no better (0.619 against 0.612, 40 rounds) at ten times the time.
     defaults=TrainingDefaults(lr=0.03, rounds=200, cohort=5, novel=0.2, model="mlp"),
     card=pyg_temporal_card("chickenpox", "Rozemberczki et al., Chickenpox Cases in Hungary: a Benchmark Dataset, 2021"),
+    files=found_by(lambda root: find_json("chickenpox", root)),
 )
 def load_chickenpox(keys: ChickenpoxKeys) -> Federation:
     """Read `chickenpox.json` and cut it into windows."""

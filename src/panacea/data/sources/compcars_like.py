@@ -33,7 +33,7 @@ from panacea.core.random import Streams
 from panacea.data.cache import Arrays, cached
 from panacea.data.federation import Federation
 from panacea.data.owned import Owned, in_memory
-from panacea.data.registry import Card, TrainingDefaults, dataset
+from panacea.data.registry import Card, TrainingDefaults, dataset, found_by
 from panacea.data.sources._idx import Pair, find_pairs, paths_of, read_pair
 from panacea.data.sources._view_year import NAMES, YEARS, ViewYearKeys, view_year_federation
 from panacea.data.sources.digits import read_digits
@@ -81,6 +81,7 @@ _MERGED: dict[str, tuple[tuple[int, ...], tuple[str, ...]]] = {
     # client, one seed); other methods were not tried
     defaults=TrainingDefaults(lr=0.1, rounds=100, cohort=5, model="small_cnn"),
     card=CARD,
+    files=found_by(lambda root: find_pairs("fashion_mnist", root, FASHION_LAYOUT, CARD.get)),
 )
 def load_compcars_like(keys: CompCarsLikeKeys) -> Federation:
     """Give every client images of its own, turn them and change their brightness."""

@@ -29,11 +29,12 @@ import numpy.typing as npt
 from pydantic import Field
 
 from panacea.data.federation import Federation
-from panacea.data.registry import TrainingDefaults, dataset
+from panacea.data.registry import TrainingDefaults, dataset, found_by
 from panacea.data.series import Series, forecasting
 from panacea.data.sources._natural import (
     ScaledSeriesKeys,
     entry,
+    find_json,
     node_pairs,
     number_row,
     number_table,
@@ -64,6 +65,7 @@ class EnglandCovidKeys(ScaledSeriesKeys):
     card=pyg_temporal_card(
         "england_covid", "Panagopoulos et al., Transfer Graph Neural Networks for Pandemic Forecasting, AAAI 2021"
     ),
+    files=found_by(lambda root: find_json("england_covid", root)),
 )
 def load_england_covid(keys: EnglandCovidKeys) -> Federation:
     """Read `england_covid.json`, join its daily graphs and cut the cases into windows."""

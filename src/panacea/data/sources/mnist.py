@@ -20,8 +20,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from panacea.data.federation import Federation
-from panacea.data.registry import Card, TrainingDefaults, dataset
-from panacea.data.sources._idx import Layout, idx_federation
+from panacea.data.registry import Card, TrainingDefaults, dataset, found_by
+from panacea.data.sources._idx import Layout, find_pairs, idx_federation
 from panacea.data.sources._images import ImageSet
 from panacea.data.split import GroupPlan, PoolKeys
 
@@ -67,6 +67,7 @@ FASHION_MNIST = ImageSet(
         }
     ),
 )
+MNIST_LAYOUT = Layout("MNIST", _PREFIXES)
 FASHION_LAYOUT = Layout("FashionMNIST", _PREFIXES, elsewhere=(_DEBIAN,))
 MNIST_CARD = Card(
     licence="none stated by the publishers",
@@ -95,10 +96,11 @@ _DEFAULTS = TrainingDefaults(lr=0.1, rounds=200, cohort=10, novel=0.0)
     keys=PoolKeys,
     defaults=_DEFAULTS,
     card=MNIST_CARD,
+    files=found_by(lambda root: find_pairs("mnist", root, MNIST_LAYOUT, MNIST_CARD.get)),
 )
 def load_mnist(keys: PoolKeys) -> Federation:
     """Read and divide the digits."""
-    return idx_federation(MNIST, keys, Layout("MNIST", _PREFIXES), MNIST_CARD.get)
+    return idx_federation(MNIST, keys, MNIST_LAYOUT, MNIST_CARD.get)
 
 
 @dataset(
@@ -108,6 +110,7 @@ def load_mnist(keys: PoolKeys) -> Federation:
     keys=PoolKeys,
     defaults=_DEFAULTS,
     card=FASHION_CARD,
+    files=found_by(lambda root: find_pairs("fashion_mnist", root, FASHION_LAYOUT, FASHION_CARD.get)),
 )
 def load_fashion_mnist(keys: PoolKeys) -> Federation:
     """Read and divide the clothes."""

@@ -30,7 +30,7 @@ from pydantic import Field
 from panacea.data.federation import Federation
 from panacea.data.paths import missing_files
 from panacea.data.reading import file_text
-from panacea.data.registry import Card, TrainingDefaults, dataset
+from panacea.data.registry import Card, TrainingDefaults, dataset, found_by
 from panacea.data.series import Series, forecasting
 from panacea.data.sources._natural import SPLITS, ScaledSeriesKeys, find_folders, unit_square
 from panacea.errors import RequestError
@@ -64,6 +64,7 @@ CARD = Card(
     get=f"place {_VALUES}, {_GRAPH} and {_STATIONS} there or in natural-graphs/molene beside it; they are in "
     "Molene/dataset/processed/ of the project CITRUS (github.com/ArefEinizade2/CITRUS)",
     splits=SPLITS,
+    features=("latitude", "longitude"),
 )
 
 
@@ -76,6 +77,7 @@ CARD = Card(
     # 0.0066, the last no longer falling. The MLP has 693 parameters, the GRU that `auto` picks 62,501.
     defaults=TrainingDefaults(lr=0.1, rounds=300, cohort=5, novel=0.2, model="mlp"),
     card=CARD,
+    files=found_by(lambda root: _find(root)),  # noqa: PLW0108  (it is defined below)
 )
 def load_molene(keys: MoleneKeys) -> Federation:
     """Read the three files and cut the temperatures into windows."""

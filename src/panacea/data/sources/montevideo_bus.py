@@ -30,9 +30,17 @@ import numpy.typing as npt
 from pydantic import Field
 
 from panacea.data.federation import Federation
-from panacea.data.registry import TrainingDefaults, dataset
+from panacea.data.registry import TrainingDefaults, dataset, found_by
 from panacea.data.series import Series, forecasting
-from panacea.data.sources._natural import ScaledSeriesKeys, entry, number_row, open_json, pyg_temporal_card, unit_square
+from panacea.data.sources._natural import (
+    ScaledSeriesKeys,
+    entry,
+    find_json,
+    number_row,
+    open_json,
+    pyg_temporal_card,
+    unit_square,
+)
 from panacea.errors import RequestError
 from panacea.graphs import ClientGraph
 
@@ -54,7 +62,12 @@ class MontevideoBusKeys(ScaledSeriesKeys):
     # Of 0.01, 0.03, 0.1 and 0.3 this rate had the least validation error (FedAvg, 100 rounds, seed 0). Four hours and
     # their time of day are eight numbers: a small MLP, not the GRU of 62,501 parameters that `auto` picks.
     defaults=TrainingDefaults(lr=0.1, rounds=300, cohort=5, novel=0.2, model="mlp"),
-    card=pyg_temporal_card("montevideo_bus", licence="Uruguay's open data for the records behind it"),
+    card=pyg_temporal_card(
+        "montevideo_bus",
+        licence="Uruguay's open data for the records behind it",
+        features=("northing", "easting"),
+    ),
+    files=found_by(lambda root: find_json("montevideo_bus", root)),
 )
 def load_montevideo_bus(keys: MontevideoBusKeys) -> Federation:
     """Read `montevideo_bus.json` and cut it into windows."""

@@ -45,6 +45,7 @@ _CARD = Card(
     get="place PeMSD7_V_228.csv and PeMSD7_W_228.csv, and if you like PeMSD7_M_Station_Info.csv, in that folder "
     "(published by the STGCN project, github.com/VeritasYin/STGCN_IJCAI-18); an npz with speed and distance_m "
     "(pemsd7_m.npz) will do",
+    features=("latitude", "longitude"),
     splits="windows of 12 + 12 steps in the order of time: 70 % train, 10 % validation, 20 % test",
 )
 

@@ -107,6 +107,7 @@ CARD = Card(
     "J. Appl. Meteorol. Climatol. 53, 2014 (nClimDiv); graph: Xu et al., Graph-Relational Domain Adaptation, ICLR 2022",
     used_in="the TPT-48 columns of the Panacea papers (MSE x 1e-3)",
     get=GET,
+    features=("latitude", "longitude"),
     splits="yearly: 80/20 at random by the data seed; sliding: the first 80 % and the last 20 % in the order of time; "
     "a tenth of the train part is for validation",
 )

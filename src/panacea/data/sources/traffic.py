@@ -80,6 +80,7 @@ _METR_LA_CARD = Card(
         "metr-la.h5", "adj_mx.pkl (or distances_la_2012.csv with graph_sensor_ids.txt)", "graph_sensor_locations.csv"
     )
     + " (metr_la.csv) or an npz with speed and sensor_ids (metr_la.npz) will do for the speeds",
+    features=("latitude", "longitude"),
     splits=_SPLITS.format("23,974 / 3,425 / 6,850"),
 )
 
@@ -89,6 +90,7 @@ _PEMS_BAY_CARD = Card(
     used_in=_USED,
     get=_GET.format("pems-bay.h5", "adj_mx_bay.pkl (or distances_bay_2017.csv)", "graph_sensor_locations_bay.csv")
     + " (pems_bay.csv) or an npz with speed and sensor_ids (pems_bay.npz) will do for the speeds",
+    features=("latitude", "longitude"),
     splits=_SPLITS.format("36,465 / 5,209 / 10,419"),
 )
 
