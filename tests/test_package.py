@@ -28,6 +28,7 @@ LAYERS = [
     "hypernets",
     "methods",
     "evaluation",
+    "robustness",
     "experiment",
     "theory",
     "report",

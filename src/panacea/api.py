@@ -18,8 +18,9 @@ from panacea.experiment.exporting import choose_format, write_model
 from panacea.experiment.model_card import client_subject
 from panacea.experiment.modules import client_module, find_client, join
 from panacea.experiment.opening import open_experiment
+from panacea.experiment.results import client_columns, client_table
 from panacea.experiment.rundir import RunDirectory
-from panacea.experiment.runner import Callback, client_columns, client_table, run_experiment
+from panacea.experiment.runner import Callback, run_experiment
 from panacea.experiment.table import TABLE_COLUMNS, comparison_rows
 from panacea.report.run_page import ReportWriter
 

@@ -134,7 +134,7 @@ def test_every_round_is_timed_once(capsys: pytest.CaptureFixture[str]) -> None:
     done = _json(["run", *SMALL], capsys)
     lines = (Path(done["directory"]) / "timings.jsonl").read_text().splitlines()
     assert [json.loads(line)["round"] for line in lines] == [1, 2, 3, 4]
-    RunDirectory(Path(done["directory"])).rewind_timings(2)
+    RunDirectory(Path(done["directory"])).rewind_logs(2)
     assert len((Path(done["directory"]) / "timings.jsonl").read_text().splitlines()) == 2
 
 

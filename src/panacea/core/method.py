@@ -8,6 +8,7 @@ client (a remote site, the sequential engine), ``(rows,)`` in the vectorised eng
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
@@ -102,6 +103,7 @@ class Method:
         gradients: gradient evaluations of one local step, so that comparisons of work are fair (tested).
         shares_statistics: whether BatchNorm statistics may be exchanged; if not, `buffers=shared` becomes `local`.
         isolated: whether nothing at all is exchanged, so that a newcomer finds nobody's statistics either.
+        averages: whether the server's new model is a mean of the cohort's uploads, which a robust mean may replace.
     """
 
     name: str = ""
@@ -111,6 +113,7 @@ class Method:
     gradients: int = 1
     shares_statistics: ClassVar[bool] = True
     isolated: ClassVar[bool] = False
+    averages: ClassVar[bool] = True
 
     def __init__(self, parameters: MethodParameters | None = None) -> None:
         self.parameters = parameters if parameters is not None else self.parameter_model()
@@ -146,6 +149,13 @@ class Method:
     def aggregate(self, server: Tree, uploads: Tree, cohort: Cohort) -> Tree:
         """The server's new state from the cohort's uploads ``[rows, ...]``."""
         return Model(weighted_mean(uploads.params, cohort.weights()))
+
+    def unchanged(self, downloads: Tree, uploads: Tree) -> Tree:
+        """``[rows, ...]`` like `uploads`: what clients that trained nothing would send; the rest is their update.
+
+        Attacks and defences work on that difference. By default the model that was sent, in the field `params`.
+        """
+        return uploads if uploads is None else dataclasses.replace(uploads, params=downloads.params)
 
     # --- client -------------------------------------------------------------------------------------------------
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from torch import Tensor
 
 from panacea.core.records import Tree, nbytes
+from panacea.core.screening import Judged, screen
 from panacea.core.store import ClientStore
 from panacea.core.types import Cohort
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from panacea.core.method import Method
     from panacea.core.statistics import Statistics
 
-__all__ = ["Report", "State", "Trained", "Trainer", "run_round"]
+__all__ = ["Adversary", "Defence", "Report", "State", "Trained", "Trainer", "run_round"]
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,29 @@ class Trainer(Protocol):
         ...
 
 
+class Adversary(Protocol):
+    """Clients that lie."""
+
+    def corrupt(self, unchanged: Tree, uploads: Tree, cohort: Cohort) -> Tree:
+        """What arrives ``[rows, ...]`` in place of the uploads; see `Method.unchanged`."""
+        ...
+
+
+class Defence(Protocol):
+    """A server that does not believe everything."""
+
+    def judge(self, memory: Tree, judged: Judged, sent: Tensor, cohort: Cohort) -> tuple[Tree, Judged]:
+        """Its new memory, and the uploads as the server may use them.
+
+        Args:
+            memory: what it remembers of earlier rounds; None before the first.
+            judged: uploads that are finite.
+            sent: ``[rows, S]`` the statistics the clients were given.
+            cohort: whose they are.
+        """
+        ...
+
+
 @dataclass
 class State:
     """All that an experiment is, between two rounds; saving it is the checkpoint."""
@@ -51,6 +75,7 @@ class State:
     clients: ClientStore
     statistics: Statistics
     round: int = 0
+    memory: Tree = None  # the defence's
 
 
 @dataclass(frozen=True)
@@ -60,18 +85,36 @@ class Report:
     loss: float
     bytes_down: int
     bytes_up: int
+    refused: dict[int, str] = field(default_factory=dict)  # why an upload was not used, by client
 
 
-def run_round(method: Method, state: State, cohort: Cohort, engine: Trainer) -> tuple[State, Report]:
-    """Download, train, upload, aggregate."""
+def run_round(
+    method: Method,
+    state: State,
+    cohort: Cohort,
+    engine: Trainer,
+    adversary: Adversary | None = None,
+    defence: Defence | None = None,
+) -> tuple[State, Report]:
+    """Download, train, upload, judge, aggregate."""
     downloads = method.download(state.server, cohort)  # one message per client
     kept = state.clients.take(cohort.ids, fresh=method.init_client(downloads))
-    trained = engine.train(method, downloads, kept, state.statistics.send(cohort), cohort)
-
+    sent = state.statistics.send(cohort)
+    trained = engine.train(method, downloads, kept, sent, cohort)
     state.clients.put(cohort.ids, trained.kept)  # client state is never lost
-    state.statistics.receive(cohort, trained.statistics)
-    server = method.aggregate(state.server, trained.uploads, cohort)
+
+    unchanged, uploads, memory = method.unchanged(downloads, trained.uploads), trained.uploads, state.memory
+    if adversary is not None:
+        uploads = adversary.corrupt(unchanged, uploads, cohort)
+    judged = screen(unchanged, uploads, sent, trained.statistics, cohort)
+    if defence is not None:
+        memory, judged = defence.judge(memory, judged, sent, cohort)
+
+    server, cohort = state.server, replace(cohort, trust=judged.trust)
+    if not judged.reasons or bool((judged.trust > 0).any()):  # else there is nothing to learn from
+        state.statistics.receive(cohort, judged.statistics)
+        server = method.aggregate(server, judged.uploads, cohort)
 
     shared = state.statistics.nbytes(cohort)
-    report = Report(float(trained.loss.mean()), nbytes(downloads) + shared, nbytes(trained.uploads) + shared)
-    return State(server, state.clients, state.statistics, cohort.round), report
+    loss, down, up = float(trained.loss.mean()), nbytes(downloads) + shared, nbytes(trained.uploads) + shared
+    return State(server, state.clients, state.statistics, cohort.round, memory), Report(loss, down, up, judged.reasons)

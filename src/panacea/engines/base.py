@@ -18,7 +18,7 @@ from panacea.core.records import Tree
 from panacea.core.round import Trained
 from panacea.core.types import Batch, ClientIds, Cohort
 from panacea.data.federation import SPLITS, Federation
-from panacea.data.storage import decoded, moved
+from panacea.data.storage import contents, decoded, moved
 from panacea.models.target import TargetModel, sample_weights
 
 __all__ = ["FULL_PASS", "Engine", "LocalSettings", "Samples", "Scores"]
@@ -70,6 +70,10 @@ class Scores:
     metric: npt.NDArray[np.float64]
     loss: npt.NDArray[np.float64]
 
+    def of(self, rows: npt.NDArray[np.bool_]) -> Scores:
+        """Those of some rows."""
+        return Scores(self.metric[rows], self.loss[rows])
+
 
 class Samples:
     """All clients' samples on the device, and the batches drawn from them."""
@@ -83,6 +87,8 @@ class Samples:
         self.bounds = federation.bounds
         self.streams = streams
         self.names = federation.names
+        self.poisoned = False  # see `panacea.robustness`
+        self._own_targets = False
 
     def counts(self, split: str, ids: ClientIds) -> npt.NDArray[np.int64]:
         """Samples of these clients in a split."""
@@ -101,6 +107,20 @@ class Samples:
         x = decoded(self.x.index_select(0, flat if self.rows is None else self.rows[flat]), self.dtype)
         y = self.y.index_select(0, flat).reshape((*index.shape, *self.y.shape[1:]))
         return x.reshape((*index.shape, *self.x.shape[1:])), y
+
+    def replace_targets(self, first: int, targets: Tensor) -> None:
+        """Other targets for the samples from a position on; the federation keeps its own.
+
+        Where targets are windows of one series, every step of it that no later window begins after is replaced.
+        """
+        if not self._own_targets:
+            base = contents(self.y).clone()
+            self.y, self._own_targets = base.as_strided(self.y.shape, self.y.stride(), 0), True
+        span = self.y[first : first + len(targets)]
+        if self.y.is_contiguous():
+            span.copy_(targets)
+        else:  # the first steps of these windows are all of the series that is theirs alone
+            span[:, 0] = targets[:, 0]
 
     def batches(
         self, ids: ClientIds, round: int, purpose: str, steps: int, draws: int, batch_size: int

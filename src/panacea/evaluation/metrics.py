@@ -8,7 +8,7 @@ import warnings
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["mean", "spread", "worst_decile"]
+__all__ = ["fairness", "mean", "spread", "worst_decile"]
 
 Values = npt.NDArray[np.float64]
 
@@ -38,3 +38,20 @@ def worst_decile(values: Values, higher_is_better: bool) -> float:
     known = np.sort(values[~np.isnan(values)])
     count = max(1, math.ceil(len(known) / 10))
     return mean(known[:count] if higher_is_better else known[-count:])
+
+
+def fairness(values: Values) -> dict[str, float]:
+    """How evenly a metric is spread over clients, beside its standard deviation and worst decile.
+
+    ``gini`` is 0 where all are equal; ``jain`` is 1 where all are equal and 1/n where one has everything; ``gap`` is
+    the best minus the worst client.
+
+    >>> fairness(np.array([1.0, 3.0]))
+    {'gini': 0.25, 'jain': 0.8, 'gap': 2.0}
+    """
+    known = np.sort(values[~np.isnan(values)])
+    n, total = len(known), float(known.sum())
+    if n == 0 or total == 0:
+        return {"gini": 0.0 if n else math.nan, "jain": 1.0 if n else math.nan, "gap": 0.0 if n else math.nan}
+    gini = float((2 * np.arange(1, n + 1) - n - 1) @ known) / (n * total)
+    return {"gini": gini, "jain": total**2 / (n * float(known @ known)), "gap": float(known[-1] - known[0])}

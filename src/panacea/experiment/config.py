@@ -41,6 +41,16 @@ class ExperimentConfig(BaseModel):
         description="relation graph: given (by the data), knn, gaussian, complete, empty, random or a FILE; "
         "graph.* are its keys (panacea graphs)",
     )
+    attack: Section = Field(
+        Section(name="none"),
+        description="what malicious clients do: none, label_flip, model_poisoning, ...; attack.ratio, attack.clients, "
+        "attack.start and the attack's own keys (panacea attacks)",
+    )
+    defence: Section = Field(
+        Section(name="none"),
+        description="what the server does about it: none, screen, clip, median, krum, ...; defence.* are its keys "
+        "(panacea attacks)",
+    )
     rounds: int | None = Field(None, ge=1, description="communication rounds")
     cohort: int | None = Field(None, ge=1, description="clients per round; default min(5, clients)")
     local_steps: int | None = Field(None, ge=1, description="K_c, local SGD steps per visit")
@@ -108,7 +118,9 @@ def build_config(flat: Mapping[str, Any]) -> ExperimentConfig:
     return validated(ExperimentConfig, values, "")
 
 
-_EXAMPLES = {"data": "fl60", "method": "fedavg", "model": "auto", "graph": "given"}
+_EXAMPLES = {
+    "data": "fl60", "method": "fedavg", "model": "auto", "graph": "given", "attack": "label_flip", "defence": "median",
+}  # fmt: skip
 
 
 def identity(config: ExperimentConfig) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
 import numpy as np
@@ -20,17 +19,18 @@ from panacea.core.types import Cohort, Setting
 from panacea.data.federation import Federation
 from panacea.data.load import load_keys, resolve_keys
 from panacea.data.registry import TrainingDefaults, find_dataset
-from panacea.data.storage import contents
 from panacea.engines import Engine, LocalSettings, default_block, make_engine
 from panacea.errors import RequestError
 from panacea.experiment.checkpoint import Checkpoint
 from panacea.experiment.config import ExperimentConfig, Section, identity
+from panacea.experiment.digests import federation_digest, model_digest
 from panacea.experiment.history import History
 from panacea.experiment.relations import relate, resolve_graph
 from panacea.methods import make_method
 from panacea.models import build_model
 from panacea.models.registry import resolve_model
 from panacea.models.target import TargetModel
+from panacea.robustness import Attack, Guard, choose_attackers, make_attack, make_defence
 
 __all__ = ["Experiment"]
 
@@ -49,7 +49,10 @@ class Experiment:
         streams: all randomness.
         state: server, clients, statistics, round.
         history: evaluations so far.
+        attackers: the clients that attack, if any.
+        defence: what the server does about it.
         visits: ``[clients]`` how often each client took part.
+        refused: ``[clients]`` how often its upload was not used.
         alternatives: ``[clients]`` test metrics of other ways to use the trained state, by name; known at the end.
     """
 
@@ -68,12 +71,16 @@ class Experiment:
             federation = load_keys(config.data.name, keys, config.novel)
             config = _with(config, data=Section(name=config.data.name, keys=keys.model_dump(mode="json")))
         self.federation, graph = relate(federation, config.graph.name, links)
-        digest = _digest(self.federation)
+        digest = federation_digest(self.federation)
         if config.data_digest not in (None, digest):
             what = f"data={config.data.name} or graph={config.graph.name}"
             raise RequestError(f"{what}: the data has changed since this run began; start a new one")
         config = _with(config, graph=graph, data_digest=digest)
         self.streams = Streams(config.seed)
+        attack = make_attack(config.attack.name, config.attack.keys)
+        self.attackers = choose_attackers(attack, self.federation, self.streams)
+        self.defence = make_defence(config.defence.name, config.defence.keys, self.method)
+        config = _with(config, attack=_resolved_section(attack), defence=_resolved_section(self.defence))
         task = self.federation.task
         spec = config.model.name if module is None else module
         built = build_model(spec, task, config.model.keys, seed_key=self.streams.key("initialisation") >> 1)
@@ -82,8 +89,9 @@ class Experiment:
         self.config = self._resolved(config, defaults, module)
         self.engine = self._engine()
         self.state = self._initial_state()
-        self.history = History(task.higher_is_better)
+        self.history = History(task.higher_is_better, ~self.malicious[self.federation.train_ids])
         self.visits = np.zeros(len(self.federation), np.int64)
+        self.refused = np.zeros(len(self.federation), np.int64)
         self.alternatives: dict[str, npt.NDArray[np.float64]] = {}
 
     def _resolved(
@@ -101,7 +109,7 @@ class Experiment:
             raise RequestError("device=cuda: torch sees no CUDA device here; use device=cpu or device=auto")
         name, options = config.model.name, config.model.keys
         if module is not None:
-            name, options = type(module).__name__, {"digest": _model_digest(self.target)}
+            name, options = type(module).__name__, {"digest": model_digest(self.target)}
         elif ":" not in name:
             name = resolve_model(name, self.federation.task)
         if device == "auto":
@@ -173,6 +181,11 @@ class Experiment:
         ids = self.streams.numpy("cohort", round).choice(self.federation.train_ids, self.config.cohort, replace=False)
         return Cohort.of(ids, self.federation.counts("train"), round, self.target.initial)
 
+    @property
+    def malicious(self) -> npt.NDArray[np.bool_]:
+        """``[clients]``: who attacks."""
+        return np.zeros(len(self.federation), np.bool_) if self.attackers is None else self.attackers.who
+
     # --- checkpoints --------------------------------------------------------------------------------------------
 
     def to_checkpoint(self) -> Checkpoint:
@@ -185,6 +198,8 @@ class Experiment:
             tensors |= dict(named_leaves(rows, f"{prefix}.rows"))
         tensors["statistics.common"] = state.statistics.common
         tensors["visits"] = torch.from_numpy(self.visits)
+        tensors["refused"] = torch.from_numpy(self.refused)
+        tensors |= dict(named_leaves(state.memory, "memory"))
         tensors |= {f"history.{name}": value for name, value in self.history.to_tensors().items()}
         info = {"identity": identity(self.config), "seed": self.config.seed, "history": self.history.numbers}
         return Checkpoint(state.round, tensors, info)
@@ -212,8 +227,10 @@ class Experiment:
             ]
             statistics = Statistics(self.config.buffers, tensors["statistics.common"], clients)
             statistics.own = stores[1]
-            self.state = State(server, stores[0], statistics, checkpoint.round)
+            memory = self.defence.restored({k: v for k, v in tensors.items() if k.startswith("memory")})
+            self.state = State(server, stores[0], statistics, checkpoint.round, memory)
             self.visits = tensors["visits"].cpu().numpy().copy()
+            self.refused = tensors["refused"].cpu().numpy().copy()
         except KeyError as error:
             raise RequestError(f"the checkpoint of round {checkpoint.round} has no tensor {error}") from error
         past = {name[8:]: value.cpu() for name, value in tensors.items() if name.startswith("history.")}
@@ -224,6 +241,11 @@ def _restored_store(clients: int, tensors: dict[str, Tensor], prefix: str, like:
     seen = tensors[f"{prefix}.seen"].cpu().numpy()
     rows = rebuild(like, tensors, f"{prefix}.rows") if len(seen) else None
     return ClientStore.unpacked(clients, seen, rows)
+
+
+def _resolved_section(choice: Attack | Guard) -> Section:
+    """The request for an attack or a defence with every key it resolved to."""
+    return Section(name=choice.name, keys=choice.keys.model_dump(mode="json") if choice.name != "none" else {})
 
 
 def _with(config: ExperimentConfig, **changes: Any) -> ExperimentConfig:
@@ -256,32 +278,3 @@ def _with_defaults(
         changes["novel"] = float(federation.novel.mean())
         changes["data"] = Section(name=federation.name, keys={"in_memory": True})
     return _with(config, **changes)
-
-
-def _digest(federation: Federation) -> str:
-    """A federation's content in a few characters, so that runs on different data never share a directory."""
-    content = hashlib.sha256(federation.bounds.tobytes())
-    if federation.fingerprint:  # the loader knows which images these are; which of them comes when is in `rows`
-        content.update(federation.fingerprint.encode())
-    else:
-        content.update(contents(federation.x).numpy().data)
-    if federation.rows is not None:
-        content.update(federation.rows.numpy().tobytes())
-    content.update(contents(federation.y).numpy().data)
-    content.update(federation.novel.tobytes())
-    graph = federation.graph
-    if graph is not None:
-        content.update(graph.edges.tobytes() + graph.weights.tobytes() + bytes([graph.directed]))
-    if federation.features is not None:  # a method may be given them (h0=features)
-        content.update(b"features" + np.ascontiguousarray(federation.features).tobytes())
-    if federation.groups is not None:  # likewise (source=oracle)
-        content.update(b"groups" + np.ascontiguousarray(federation.groups).tobytes())
-    return f"sha256-{content.hexdigest()[:12]}"
-
-
-def _model_digest(target: TargetModel) -> str:
-    """A network's layout and initial weights in a few characters."""
-    content = hashlib.sha256(repr((target.layout, target.statistics_layout)).encode())
-    for vector in (target.initial, target.statistics):
-        content.update(vector.cpu().numpy().tobytes())
-    return f"sha256-{content.hexdigest()[:12]}"

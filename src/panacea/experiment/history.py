@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -27,11 +28,13 @@ class History:
 
     Attributes:
         higher_is_better: direction of the metric.
+        honest: ``[training clients]`` bool: those whose metrics count; all, unless some attack.
         selected: the evaluation of the chosen round.
         last: the evaluation of the last evaluated round.
     """
 
     higher_is_better: bool
+    honest: npt.NDArray[np.bool_]
     selected: Evaluation | None = None
     last: Evaluation | None = None
     numbers: dict[str, Any] = field(
@@ -50,7 +53,8 @@ class History:
     def add(self, round: int, evaluation: Evaluation) -> dict[str, Any]:
         """Take an evaluation in; returns its line for `metrics.jsonl` (without what only the round knows)."""
         n = self.numbers
-        value, val, val_loss = mean(evaluation.test.metric), mean(evaluation.val.metric), mean(evaluation.val.loss)
+        test, checked = evaluation.test.of(self.honest), evaluation.val.of(self.honest)
+        value, val, val_loss = mean(test.metric), mean(checked.metric), mean(checked.loss)
         if math.isnan(val) or self._chosen(val, val_loss):
             n["selected_round"], n["selected_val"], n["selected_val_loss"] = round, _plain(val), _plain(val_loss)
             self.selected = evaluation
@@ -60,9 +64,9 @@ class History:
         return {
             "round": round,
             "mean": _plain(value),
-            "std": _plain(spread(evaluation.test.metric)),
-            "loss": _plain(mean(evaluation.test.loss)),
-            "worst_decile": _plain(worst_decile(evaluation.test.metric, self.higher_is_better)),
+            "std": _plain(spread(test.metric)),
+            "loss": _plain(mean(test.loss)),
+            "worst_decile": _plain(worst_decile(test.metric, self.higher_is_better)),
             "val_mean": _plain(val),
             "val_loss": _plain(val_loss),
             "novel_mean": _plain(mean(evaluation.novel.metric)),

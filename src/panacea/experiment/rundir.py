@@ -46,6 +46,7 @@ class RunDirectory:
         self.config_file = path / "config.yaml"
         self.metrics = path / "metrics.jsonl"
         self.timings = path / "timings.jsonl"
+        self.refused = path / "refused.jsonl"
         self.clients = path / "clients.csv"
         self.summary = path / "summary.json"
         self.graph = path / "graph.npz"
@@ -140,12 +141,13 @@ class RunDirectory:
         if kept != data or not self.metrics.exists():
             write_atomically(self.metrics, kept)
 
-    def rewind_timings(self, round: int) -> None:
-        """Drop the timings of rounds that will be run again."""
-        if self.timings.exists():
-            lines = self.timings.read_text(encoding="utf-8").splitlines(keepends=True)
-            kept = [line for line in lines if line.endswith("\n") and json.loads(line)["round"] <= round]
-            write_atomically(self.timings, "".join(kept))
+    def rewind_logs(self, round: int) -> None:
+        """Drop what the logs say of rounds that will be run again."""
+        for log in (self.timings, self.refused):
+            if log.exists():
+                lines = log.read_text(encoding="utf-8").splitlines(keepends=True)
+                kept = [line for line in lines if line.endswith("\n") and json.loads(line)["round"] <= round]
+                write_atomically(log, "".join(kept))
 
     def read_summary(self) -> dict[str, Any]:
         """The summary of a finished run."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 import time
 from collections.abc import Sequence
@@ -12,25 +11,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from panacea.core.files import append_line, write_atomically, write_csv, write_json
+from panacea.core.files import append_line
 from panacea.core.round import Report, run_round
 from panacea.errors import RequestError, RunFailure
-from panacea.evaluation.collaboration import collaboration_numbers, collaboration_weights
 from panacea.evaluation.evaluate import Evaluation, evaluate_alternatives, evaluate_clients
-from panacea.evaluation.metrics import mean, spread, worst_decile
 from panacea.experiment.checkpoint import Checkpoint
 from panacea.experiment.experiment import Experiment
 from panacea.experiment.interrupt import Interrupted, Interrupter
 from panacea.experiment.modules import observed
-from panacea.experiment.relations import graph_summary
+from panacea.experiment.results import method_numbers, summarised, write_results
 from panacea.experiment.rundir import RunDirectory
 
-__all__ = ["Callback", "client_columns", "client_table", "run_experiment"]
-
-CLIENT_COLUMNS = (
-    "client", "name", "novel", "malicious", "n_train", "n_val", "n_test", "metric", "loss", "val_metric",
-    "final_metric", "degree", "group", "visits",
-)  # fmt: skip
+__all__ = ["Callback", "run_experiment"]
 
 
 class Callback:
@@ -88,9 +80,9 @@ def run_experiment(
         experiment.alternatives = evaluate_alternatives(
             experiment.method, experiment.state, experiment.engine, experiment.federation
         )
-        summary = _summary(experiment)
+        summary = summarised(experiment)
         if directory is not None:
-            _write_results(experiment, directory, summary)
+            write_results(experiment, directory, summary)
         for callback in callbacks:
             callback.on_end(experiment, summary)
         return summary
@@ -101,7 +93,11 @@ def _one_round(experiment: Experiment, directory: RunDirectory | None, callbacks
     round = experiment.state.round + 1
     started = time.perf_counter()
     cohort = experiment.cohort(round)
-    experiment.state, report = run_round(experiment.method, experiment.state, cohort, experiment.engine)
+    if experiment.attackers is not None:
+        experiment.attackers.poison(experiment.engine.samples, round)
+    experiment.state, report = run_round(
+        experiment.method, experiment.state, cohort, experiment.engine, experiment.attackers, experiment.defence
+    )
     trained = time.perf_counter()
     if not math.isfinite(report.loss):
         raise RunFailure(
@@ -109,6 +105,7 @@ def _one_round(experiment: Experiment, directory: RunDirectory | None, callbacks
             f"a smaller lr (now {config.lr}) or clip=10 may help"
         )
     experiment.visits[cohort.ids] += 1
+    _note_refused(experiment, report, directory)
     numbers["bytes_down"] += report.bytes_down
     numbers["bytes_up"] += report.bytes_up
     numbers["train_seconds"] += trained - started
@@ -127,6 +124,16 @@ def _one_round(experiment: Experiment, directory: RunDirectory | None, callbacks
         append_line(directory.timings, timing)
 
 
+def _note_refused(experiment: Experiment, report: Report, directory: RunDirectory | None) -> None:
+    """Who sent what could not be used, and why: counted for the metrics, and a line each in `refused.jsonl`."""
+    for client, reason in report.refused.items():
+        experiment.refused[client] += 1
+        if directory is not None:
+            name = experiment.federation.names[client]
+            line = {"round": experiment.state.round, "client": client, "name": name, "reason": reason}
+            append_line(directory.refused, line)
+
+
 def _evaluate(
     experiment: Experiment, report: Report, directory: RunDirectory | None, callbacks: Sequence[Callback]
 ) -> None:
@@ -139,19 +146,11 @@ def _evaluate(
         "bytes_down": history.numbers["bytes_down"],
         "bytes_up": history.numbers["bytes_up"],
     }
-    line |= _method_numbers(experiment) | observed(experiment)
+    line |= method_numbers(experiment) | observed(experiment) | {"refused": int(experiment.refused.sum())}
     if directory is not None:
         append_line(directory.metrics, line)
     for callback in callbacks:
         callback.on_evaluation(experiment, line)
-
-
-def _method_numbers(experiment: Experiment) -> dict[str, float]:
-    """The method's own numbers for the log, and who mixes with whom."""
-    state, federation = experiment.state, experiment.federation
-    numbers = experiment.method.diagnostics(state.server, state.clients, federation.train_ids)
-    weights = collaboration_weights(experiment.method, state, experiment.target, federation)
-    return numbers | collaboration_numbers(weights, federation)
 
 
 def _refuse_divergence(experiment: Experiment, evaluation: Evaluation) -> None:
@@ -196,103 +195,9 @@ def _go_back(experiment: Experiment, directory: RunDirectory, callbacks: Sequenc
     if checkpoint is None:
         directory.metrics.unlink(missing_ok=True)
         directory.timings.unlink(missing_ok=True)
+        directory.refused.unlink(missing_ok=True)
         return
     experiment.restore(checkpoint)
     directory.checkpoints.forget_after(checkpoint.round)
     directory.rewind_metrics(checkpoint.info["metrics"])
-    directory.rewind_timings(checkpoint.round)
-
-
-def _summary(experiment: Experiment) -> dict[str, Any]:
-    config, history, task = experiment.config, experiment.history, experiment.federation.task
-    numbers, selected, last = history.numbers, history.selected, history.last
-    assert selected is not None
-    assert last is not None
-    seconds = numbers["train_seconds"]
-    values = {
-        "method": experiment.method.name,
-        "data": config.data.name,
-        "partial": experiment.federation.partial,
-        "seed": config.seed,
-        "rounds": config.rounds,
-        "metric": task.metric,
-        "mean": mean(selected.test.metric),
-        "std": spread(selected.test.metric),
-        "best_mean": numbers["best_mean"],
-        "best_round": numbers["best_round"],
-        "final_mean": mean(last.test.metric),
-        "final_std": spread(last.test.metric),
-        "novel_mean": mean(selected.novel.metric),
-        "novel_std": spread(selected.novel.metric),
-        "final_novel_mean": mean(last.novel.metric),
-        "novel_uses": experiment.method.newcomer_uses,
-        "worst_decile": worst_decile(selected.test.metric, task.higher_is_better),
-        "selected_round": numbers["selected_round"],
-        "clients": len(experiment.federation.train_ids),
-        "novel_clients": len(experiment.federation.novel_ids),
-        "parameters": experiment.target.layout.size,
-        "bytes_down": numbers["bytes_down"],
-        "bytes_up": numbers["bytes_up"],
-        "train_seconds": seconds,
-        "rounds_per_second": (config.rounds or 0) / seconds if seconds else None,
-        "engine": config.engine,
-        "device": config.device,
-    }
-    undone = _method_numbers(experiment).get("undone")
-    if undone is not None:
-        values["undone"] = undone
-    for name, metric in experiment.alternatives.items():
-        for who, ids in (("", experiment.federation.train_ids), ("novel_", experiment.federation.novel_ids)):
-            values |= {f"final_{name}_{who}mean": mean(metric[ids]), f"final_{name}_{who}std": spread(metric[ids])}
-    return {key: None if isinstance(v, float) and not math.isfinite(v) else v for key, v in values.items()}
-
-
-def client_columns(experiment: Experiment) -> tuple[str, ...]:
-    """The columns of `client_table`: the common ones, and one for each of the method's alternatives."""
-    return CLIENT_COLUMNS + tuple(f"final_{name}" for name in experiment.alternatives)
-
-
-def client_table(experiment: Experiment) -> list[tuple[Any, ...]]:
-    """A row per client, in the order of `client_columns`; metric and loss at the selected round."""
-    federation, history = experiment.federation, experiment.history
-    clients = len(federation)
-
-    def column(evaluation: Evaluation | None, split: str, kind: str) -> np.ndarray[Any, np.dtype[np.float64]]:
-        out = np.full(clients, np.nan)
-        if evaluation is not None:
-            if split != "novel":
-                out[federation.train_ids] = getattr(getattr(evaluation, split), kind)
-            if split != "val":
-                out[federation.novel_ids] = getattr(evaluation.novel, kind)
-        return out
-
-    metric, loss = (column(history.selected, "test", kind) for kind in ("metric", "loss"))
-    val = column(history.selected, "val", "metric")
-    final = column(history.last, "test", "metric")
-    degree = np.zeros(clients, np.int64) if federation.graph is None else federation.graph.degree
-    counts = [federation.counts(split) for split in ("train", "val", "test")]
-    return [
-        (
-            i, federation.names[i], int(federation.novel[i]), 0, *(int(c[i]) for c in counts), float(metric[i]),
-            float(loss[i]), float(val[i]), float(final[i]), int(degree[i]),
-            None if federation.groups is None else int(federation.groups[i]), int(experiment.visits[i]),
-            *(float(metric[i]) for metric in experiment.alternatives.values()),
-        )
-        for i in range(clients)
-    ]  # fmt: skip
-
-
-def _write_results(experiment: Experiment, directory: RunDirectory, summary: dict[str, Any]) -> None:
-    write_csv(directory.clients, client_columns(experiment), client_table(experiment))
-    weights = collaboration_weights(experiment.method, experiment.state, experiment.target, experiment.federation)
-    if weights is not None:
-        content = io.BytesIO()
-        np.savez_compressed(content, clients=experiment.federation.train_ids, weights=weights)
-        write_atomically(directory.collaboration, content.getvalue())
-    numbers = graph_summary(experiment.federation)
-    if experiment.federation.graph is not None and numbers is not None:
-        content = io.BytesIO()
-        experiment.federation.graph.save(content)
-        write_atomically(directory.graph, content.getvalue())
-        write_json(directory.graph_summary, numbers.to_dict())
-    write_json(directory.summary, summary)  # last: its presence says that the run is complete
+    directory.rewind_logs(checkpoint.round)

@@ -93,6 +93,7 @@ class GeneratingMethod(Method):
 
     parameter_model: ClassVar[type[MethodParameters]] = HypernetworkParameters
     parameters: HypernetworkParameters
+    averages = False
     network: Hypernetwork
     layout: Layout
     scope: Scope

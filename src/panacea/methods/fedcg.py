@@ -240,7 +240,9 @@ class FedCg(Method):
         moved = uploads.params[:, : self.network] - old[: self.network]
         return FedCgState(params, None, server.first_updates.add(torch.from_numpy(cohort.ids).to(moved.device), moved))
 
-    # --- client -------------------------------------------------------------------------------------------------
+    def unchanged(self, downloads: Model, uploads: Model) -> Model:
+        """What was sent, without what is only given."""
+        return Model(downloads.params[..., : self.sent])
 
     def _student_sgd(self, local: Local) -> Sgd:
         return dataclasses.replace(local.sgd, lr=self.parameters.student_lr, weight_decay=0.0)

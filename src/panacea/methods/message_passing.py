@@ -51,6 +51,7 @@ class MessagePassing(Method):
     """Base of both; a variant says how similarity becomes weights."""
 
     parameters: MessagePassingParameters
+    averages = False
     setting: Setting
     pull_key: ClassVar[str]
 

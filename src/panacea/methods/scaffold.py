@@ -128,6 +128,10 @@ class Scaffold(Method):
         control = carry.gradients if self.parameters.option == "I" else carry.gradients / steps
         return LocalResult(carry.model.params, control - client.control), Correction(control)
 
+    def unchanged(self, downloads: GlobalModel, uploads: LocalResult) -> LocalResult:
+        """The model that was sent, and no change of c_i."""
+        return LocalResult(downloads.params, torch.zeros_like(uploads.change))
+
     def aggregate(self, server: GlobalModel, uploads: LocalResult, cohort: Cohort) -> GlobalModel:
         """Both means; c moves by the cohort's share of all clients."""
         weights, eta = cohort.weights("uniform"), self.parameters.global_lr

@@ -56,6 +56,7 @@ class Separate(Method):
     parameter_model = SeparateParameters
     shares_statistics = False
     isolated = True
+    averages = False
     parameters: SeparateParameters
 
     def download(self, server: Model, cohort: Cohort) -> CommonStart:

@@ -83,6 +83,7 @@ class Sfl(Method):
     facts: ClassVar[Facts] = Facts("Chen et al., IJCAI", 2022, "all w_i, graph", "nothing", "U + 4P", "U", "its links")
     parameter_model = SflParameters
     parameters: SflParameters
+    averages = False
     setting: Setting
     mixing: Propagation
     readout: Tensor
@@ -128,6 +129,10 @@ class Sfl(Method):
         """u_i and w_g."""
         near = self.smoothed(server.models, self._rows(cohort.ids), self.mixing)
         return Centres(near, self.overall(server).expand(len(cohort), -1))
+
+    def unchanged(self, downloads: Centres, uploads: Model) -> Model:
+        """The global model, at which local training begins."""
+        return Model(downloads.overall)
 
     def start(self, download: Centres, client: None, local: Local) -> Iterate:
         """Local training begins at the global model."""

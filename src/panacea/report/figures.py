@@ -9,8 +9,8 @@ import numpy as np
 
 from panacea.data.picture import drawable, graph_picture, label_picture
 from panacea.experiment.experiment import Experiment
+from panacea.experiment.results import client_table
 from panacea.experiment.rundir import RunDirectory
-from panacea.experiment.runner import client_table
 from panacea.report.canvas import BLUE, GREY, ORANGE, new_figure, save_figure
 from panacea.report.model_figures import draw_collaboration, draw_embeddings, draw_server, draw_similarity
 

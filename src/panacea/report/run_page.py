@@ -10,8 +10,9 @@ from typing import Any
 
 from panacea.core.files import write_atomically
 from panacea.experiment.experiment import Experiment
+from panacea.experiment.results import client_columns, client_table
 from panacea.experiment.rundir import RunDirectory
-from panacea.experiment.runner import Callback, client_columns, client_table
+from panacea.experiment.runner import Callback
 from panacea.experiment.table import data_title
 
 __all__ = ["ReportWriter", "write_run_report"]

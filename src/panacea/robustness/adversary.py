@@ -1,0 +1,94 @@
+"""The clients that attack, and when: one object that the round and the runner ask."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from panacea.core.random import Streams
+from panacea.core.records import Tree, leaves, tree_where
+from panacea.core.types import Cohort
+from panacea.data.federation import Federation
+from panacea.engines.base import Samples
+from panacea.errors import RequestError
+from panacea.robustness.attacks import Attack
+from panacea.robustness.updates import applied, updates_of
+
+__all__ = ["Attackers", "choose_attackers"]
+
+
+@dataclass(frozen=True)
+class Attackers:
+    """An attack and who carries it out; `panacea.core.round.Adversary`.
+
+    Attributes:
+        attack: what they do.
+        who: ``[clients]`` bool.
+        streams: the experiment's randomness.
+    """
+
+    attack: Attack
+    who: npt.NDArray[np.bool_]
+    streams: Streams
+
+    def corrupt(self, unchanged: Tree, uploads: Tree, cohort: Cohort) -> Tree:
+        """The cohort's uploads with those of attackers changed."""
+        mask = self.who[cohort.ids]
+        if cohort.round < self.attack.keys.start or not mask.any() or not leaves(uploads):
+            return uploads
+        attacks = torch.from_numpy(mask).to(leaves(uploads)[0].device)
+        changed = self.attack.updates(updates_of(unchanged, uploads), attacks, self.streams, cohort.round)
+        return uploads if changed is None else tree_where(attacks[:, None], applied(unchanged, changed), uploads)
+
+    def poison(self, samples: Samples, round: int) -> None:
+        """Change the attackers' train targets, once, before the first round of the attack (or after a resume)."""
+        if round < self.attack.keys.start or samples.poisoned:
+            return
+        for client in np.flatnonzero(self.who):
+            first, end = samples.bounds[client, :2]
+            old = samples.y[first:end]
+            if samples.task.kind == "classification":
+                stream = self.streams.numpy("attack labels", client=int(client))
+                labels = self.attack.labels(old.cpu().numpy(), samples.task.classes, stream)
+                changed = None if labels is None else torch.from_numpy(labels).to(old)
+            else:
+                changed = self.attack.targets(old)
+            if changed is not None:
+                samples.replace_targets(int(first), changed)
+        samples.poisoned = True
+
+
+def choose_attackers(attack: Attack, federation: Federation, streams: Streams) -> Attackers | None:
+    """Who attacks: `attack.clients`, else ``round(ratio * training clients)`` of them by the seed; None if nobody.
+
+    Raises:
+        RequestError: the attack does not suit the task, or a client is unknown or novel.
+    """
+    keys, kind = attack.keys, federation.task.kind
+    if attack.name == "none":
+        return None
+    if attack.tasks != "any" and (attack.tasks == "classification") != (kind == "classification"):
+        suits = "classification" if attack.tasks == "classification" else "regression and forecasting"
+        raise RequestError(f"attack={attack.name} is for {suits}; {federation.name} is a {kind} task")
+    who = np.zeros(len(federation), np.bool_)
+    if keys.clients is not None:
+        who[[_client(federation, given) for given in keys.clients]] = True
+    else:
+        count = round(keys.ratio * len(federation.train_ids))
+        who[streams.numpy("attackers").choice(federation.train_ids, count, replace=False)] = True
+    return Attackers(attack, who, streams) if who.any() else None
+
+
+def _client(federation: Federation, given: int | str) -> int:
+    if isinstance(given, str) and given in federation.names:
+        client = federation.names.index(given)
+    elif isinstance(given, int) and 0 <= given < len(federation):
+        client = given
+    else:
+        raise RequestError(f"attack.clients: no client '{given}'; there are {len(federation)}, numbered from 0")
+    if federation.novel[client]:
+        raise RequestError(f"attack.clients: client '{given}' is novel, it takes no part in training")
+    return client
