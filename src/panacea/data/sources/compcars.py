@@ -62,7 +62,7 @@ class CompCarsKeys(ViewYearKeys):
     source="CompCars (Yang et al. 2015) as in GRDA (Xu et al., ICLR 2022); images stay on disk",
     keys=CompCarsKeys,
     # rounds, cohort, steps and batch of the papers; lr is the middle of their grid
-    defaults=TrainingDefaults(lr=0.01, rounds=100, cohort=5, model="resnet18"),
+    defaults=TrainingDefaults(lr=0.01, rounds=100, cohort=5, novel=0.2, model="resnet18"),
     card=CARD,
 )
 def load_compcars(keys: CompCarsKeys) -> Federation:
