@@ -52,7 +52,12 @@ def load_share(name: str, keys: DataKeys, novel: float | None = None) -> tuple[F
         novel: the share asked for; None: what the data set brings.
     """
     entry = find_dataset(name)
-    federation = entry.load(keys)
+    try:
+        federation = entry.load(keys)
+    except OSError as error:  # a folder that may not be looked into, for instance
+        raise RequestError(f"{error.filename or name}: cannot be read ({error.strerror or error})") from None
+    except MemoryError as error:
+        raise RequestError(f"data set '{name}': not enough memory for what its files hold ({error})") from None
     if not federation.novel.any():
         share = entry.defaults.novel if novel is None else novel
         return federation.hold_out(share, keys.seed), share

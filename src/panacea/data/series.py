@@ -153,7 +153,7 @@ def _counts(name: str, steps: int, keys: SeriesKeys) -> tuple[int, int, int]:
     if windows < 1 or n_train < 1 or n_test < 1:
         raise RequestError(
             f"{name}: {steps} steps give {max(windows, 0)} windows of {keys.length} + {keys.horizon} steps; too few to "
-            "divide into train, validation and test"
+            "divide into train, validation and test (data.length, data.horizon)"
         )
     return n_train, n_test, windows
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import io
 import json
 import tarfile
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -139,7 +140,8 @@ def _pickled(key: str, classes: int) -> Callable[[str, bytes], tuple[Bytes, npt.
         batch = parse_pickle(data, name)
         if not isinstance(batch, dict):
             raise RequestError(f"{name}: holds a {type(batch).__name__}, not a dict with 'data' and '{key}'")
-        items = {word.decode("latin1") if isinstance(word, bytes) else str(word): item for word, item in batch.items()}
+        words = [word for word in batch if isinstance(word, str | bytes)]
+        items = {word.decode("latin1") if isinstance(word, bytes) else word: batch[word] for word in words}
         for word in ("data", key):
             if word not in items:
                 raise RequestError(f"{name}: no '{word}'; it needs 'data' and '{key}', and has {', '.join(items)}")
@@ -189,9 +191,11 @@ def _sheet(name: str, data: bytes) -> Bytes:
     except ImportError:
         raise RequestError(f"{name}: reading PNG files needs Pillow; run `pip install pillow`") from None
     try:
-        with Image.open(io.BytesIO(data), formats=["PNG"]) as picture:
-            pixels = np.asarray(picture if picture.mode == "RGB" else picture.convert("RGB"))
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(io.BytesIO(data), formats=["PNG"]) as picture:
+                pixels = np.asarray(picture if picture.mode == "RGB" else picture.convert("RGB"))
+    except Exception as error:  # a damaged picture may fail in any way
         raise RequestError(f"{name}: does not decode as a PNG picture ({error})".splitlines()[0]) from None
     if pixels.shape[1] != _PIXELS:
         raise RequestError(f"{name}: is {pixels.shape[1]} pixels wide; a row of {_PIXELS} pixels is one image")
@@ -208,7 +212,10 @@ def _labels(name: str, given: Any, images: int, classes: int) -> npt.NDArray[np.
     whole = isinstance(given, list | tuple) and all(type(mark) is int for mark in given)
     if not whole and not (isinstance(given, np.ndarray) and given.ndim == 1 and given.dtype.kind in "iu"):
         raise RequestError(f"{name}: not a list of whole numbers")
-    labels = np.asarray(given, np.int64)
+    try:
+        labels = np.asarray(given, np.int64)
+    except OverflowError:
+        raise RequestError(f"{name}: a label is no class; labels are 0..{classes - 1}") from None
     if len(labels) != images:
         raise RequestError(f"{name}: {len(labels):,} labels for {images:,} images")
     check_labels(name, labels, classes)
