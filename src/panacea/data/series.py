@@ -175,8 +175,8 @@ def _scaled(name: str, series: Series, scale: Scale, span: int) -> tuple[Floats,
     flat = np.flatnonzero(~(high > low))
     if len(flat) and series.flat_range is None:
         raise RequestError(
-            f"{name}: client '{series.names[flat[0]]}' has the same value everywhere ({low[flat[0]]:g}); it cannot "
-            "be scaled to [0, 1]"
+            f"{name}: client '{series.names[flat[0]]}' has the same value in the whole train span "
+            f"({low[flat[0]]:g}); it cannot be scaled to [0, 1]: choose another data.scale"
         )
     width = np.where(high > low, high - low, series.flat_range or 1.0)
     return _moved(series.values, low, width), MIN_MAX, len(flat)
