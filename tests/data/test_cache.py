@@ -171,3 +171,16 @@ def test_where_copies_are(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cache_folder() == Path("/somewhere/panacea/prepared")
     monkeypatch.delenv("XDG_CACHE_HOME")
     assert cache_folder() == Path("~/.cache/panacea/prepared").expanduser()
+
+
+def test_leftovers_of_killed_processes_go(own_cache: Path, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.write_text("1")
+    own_cache.mkdir(exist_ok=True)
+    old, young = own_cache / ".a.safetensors.1.part", own_cache / ".b.safetensors.2.part"
+    old.write_text("half")
+    young.write_text("being written")
+    os.utime(old, (1, 1))
+    cached("set", [source], 1, lambda: {"x": np.ones(3)})
+    assert not old.exists()
+    assert young.exists()

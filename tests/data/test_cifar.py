@@ -71,7 +71,8 @@ def test_every_form_is_the_same_federation(
     assert same(fed, expected)
     assert sorted(root.rglob("*")) == before, "nothing is unpacked"
     assert fed.partial == "PARTIAL 120 of 60,000 images"
-    assert fed.notes[0].startswith("not the published files by checksum: data_batch_1")
+    doubted = any(note.startswith("not the published files by checksum: data_batch_1") for note in fed.notes)
+    assert doubted != ("bin" in place or make is binary_batches), "checksums of the binary version are not known"
     assert same(load("cifar10", root=root, **KEYS), expected)  # from the prepared copy
 
 

@@ -77,7 +77,7 @@ def test_rules(rule: Rule, edges: int) -> None:
 def test_the_published_folders(folder: Path) -> None:
     fed = _load(folder)
     assert repr(fed) == (
-        "Federation(compcars: 30 clients (0 novel), 90 samples, classification, 315 edges) PARTIAL 90 of 24,151 images"
+        "Federation(compcars: 30 clients (6 novel), 90 samples, classification, 315 edges) PARTIAL 90 of 24,151 images"
     )
     assert fed.names == NAMES
     assert fed.task.class_names == TYPES == ("MPV", "SUV", "sedan", "hatchback")
@@ -198,7 +198,7 @@ def clothes(tmp_path: Path) -> Path:
 
 def test_the_stand_in(clothes: Path) -> None:
     fed = load("compcars_like", root=clothes, rule="king")
-    assert repr(fed) == "Federation(compcars_like: 30 clients (0 novel), 420 samples, classification, 89 edges)"
+    assert repr(fed) == "Federation(compcars_like: 30 clients (6 novel), 420 samples, classification, 89 edges)"
     assert fed.names == NAMES
     assert fed.notes[0].startswith("a STAND-IN, not CompCars: fashion_mnist turned by 0 to 180 degrees")
     assert np.bincount(fed.y.numpy()).tolist() == [168, 84, 126, 42]

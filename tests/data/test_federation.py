@@ -117,3 +117,13 @@ def test_an_empty_federation_and_uneven_pairs() -> None:
         Federation.from_clients([], task=TASK)
     with pytest.raises(RequestError, match="3 inputs but 2 targets"):
         Federation.from_clients([(np.zeros((3, 1)), [0, 1])], task=TASK)
+
+
+def test_a_wrong_input_is_laid_to_its_client_however_samples_are_stored() -> None:
+    """Inputs whose memory has another order than the samples."""
+    fed = made([4, 4, 4], val=0, test=0)
+    task = Task("classification", (2,), classes=2)
+    x = torch.zeros(2, 12)
+    x[1, 5] = float("nan")
+    with pytest.raises(RequestError, match="client '1' has a NaN or infinite input"):
+        replace(fed, task=task, x=x.T)

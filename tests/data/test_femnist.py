@@ -134,14 +134,16 @@ def test_the_data_sets_own_novel_clients_are_kept(tmp_path: Path) -> None:
     keys = resolve_keys("femnist", {"root": tmp_path, "users": "60/20/20"})
     own = load_keys("femnist", keys)
     assert own.novel.sum() == 4
-    for share in (0.0, 0.25):  # what the data set brings; its own share, as a resumed run asks for
-        assert np.array_equal(load_keys("femnist", keys, share).novel, own.novel)
-    with pytest.raises(RequestError, match=r"novel=0\.5: the keys of data=femnist say who is novel \(0\.25\)"):
-        load_keys("femnist", keys, 0.5)
+    assert np.array_equal(load_keys("femnist", keys, 0.25).novel, own.novel)  # its own share, as a resumed run asks for
+    for share in (0.0, 0.5):  # novel=0 would mean that everyone trains
+        with pytest.raises(RequestError, match=rf"novel={share}: the keys of data=femnist say who is novel \(0\.25\)"):
+            load_keys("femnist", keys, share)
     assert load("femnist", root=tmp_path, novel=0.5).novel.sum() == 10
     flat = {"data": "femnist", "data.users": "60/20/20", "data.root": str(tmp_path), "method": "fedavg", "rounds": 1}
     experiment = Experiment(build_config({**flat, "model": "linear"}))
     assert np.array_equal(experiment.federation.novel, own.novel)
+    assert experiment.config.novel == 0.25
+    assert np.array_equal(Experiment(experiment.config).federation.novel, own.novel)  # as on resume
 
 
 def test_copies_across_train_and_test_are_counted(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def test_a_damaged_gzip_says_how_far_it_is_sound(tmp_path: Path) -> None:
     altered = bytearray(data)
     altered[-5] ^= 1  # the checksum
     path.write_bytes(altered)
-    assert "CRC check failed" in said(file_text, path)
+    assert "incorrect data check" in said(file_text, path)
     path.write_bytes(b"\x1f\x8b")
     assert said(file_bytes, path).startswith("a damaged gzip file, truncated or altered after 0 unpacked bytes")
     path.write_bytes(data + b"trailing")

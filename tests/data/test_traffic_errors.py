@@ -75,7 +75,7 @@ class TestSpeeds:
         values = speeds()
         values[:, 2] = 60
         write_h5(roads / "metr-la.h5", values)
-        _refused(roads, "metr_la: client '767542' has the same value everywhere (60)")
+        _refused(roads, "metr_la: client '767542' has the same value in the whole train span (60)")
 
 
 class TestCsv:

@@ -50,15 +50,15 @@ def _check_numbers(fed: Federation) -> None:
         stored = contents(values)
         sound = ~torch.isinf(stored) if what == "target" and fed.task.missing else torch.isfinite(stored)
         if not bool(sound.all()):
-            place = int((~sound).nonzero()[0]) // _step(values)
+            place = int((~sound).nonzero()[0]) // _width(values, stored)
             raise RequestError(f"{fed.name}: client '{_owner(fed, place)}' has a NaN or infinite {what}")
 
 
-def _step(values: Tensor) -> int:
-    """Stored values from one sample to the next."""
-    return max(1, values.stride(0)) if values.is_contiguous() or values.stride(0) > 0 else 1
+def _width(values: Tensor, stored: Tensor) -> int:
+    """Stored values from one sample to the next; rows that overlap begin less than their own size apart."""
+    return max(1, values.stride(0) if stored.numel() < values.numel() else values[0].numel())
 
 
 def _owner(fed: Federation, place: int) -> str:
-    """Who has the sample at a position."""
-    return fed.names[min(int(np.searchsorted(fed.bounds[:, 3], place, side="right")), len(fed) - 1)]
+    """Who has the sample at a position; what lies behind a client's last window is the end of its own series."""
+    return fed.names[max(int(np.searchsorted(fed.bounds[:, 0], place, side="right")) - 1, 0)]

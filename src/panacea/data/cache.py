@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
@@ -22,6 +23,8 @@ from safetensors.numpy import load, save
 from panacea.core.files import write_atomically
 
 __all__ = ["Arrays", "cache_folder", "cached", "packed", "unpacked"]
+
+_FORGOTTEN = 3600.0  # seconds
 
 Arrays = dict[str, npt.NDArray[np.generic]]
 
@@ -52,6 +55,7 @@ def cached(name: str, files: Iterable[Path], version: int, read: Callable[[], Ar
         arrays = {key: np.ascontiguousarray(value) for key, value in read().items()}
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
+            _clear_leftovers(path.parent)
             write_atomically(path, save(arrays, {"sha256": _checksum(arrays)}))
         except OSError:
             pass
@@ -70,6 +74,13 @@ def packed(texts: Iterable[str]) -> npt.NDArray[np.uint8]:
 def unpacked(array: npt.NDArray[np.generic]) -> list[str]:
     """The texts that were `packed`."""
     return [str(text) for text in json.loads(array.tobytes())]
+
+
+def _clear_leftovers(folder: Path) -> None:
+    """Remove what processes that were killed while writing left behind, an hour ago or longer."""
+    for part in folder.glob(".*.part"):
+        if time.time() - part.stat().st_mtime > _FORGOTTEN:
+            part.unlink(missing_ok=True)
 
 
 def _identity(files: Iterable[Path], version: int) -> str:

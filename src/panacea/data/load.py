@@ -9,7 +9,7 @@ from panacea.data.federation import Federation
 from panacea.data.registry import DataKeys, find_dataset
 from panacea.errors import RequestError
 
-__all__ = ["load", "load_keys", "resolve_keys"]
+__all__ = ["load", "load_keys", "load_share", "resolve_keys"]
 
 
 def load(name: str, *, seed: int = 0, novel: float | None = None, **keys: object) -> Federation:
@@ -37,16 +37,31 @@ def resolve_keys(name: str, values: Mapping[str, object], seed: int = 0) -> Data
 
 
 def load_keys(name: str, keys: DataKeys, novel: float | None = None) -> Federation:
-    """A federation from checked keys, its novel clients marked.
+    """A federation from checked keys, its novel clients marked; see `load_share`."""
+    return load_share(name, keys, novel)[0]
 
-    A data set may say itself who is novel (`data.users`); then a share is not asked for, and another one than its own
-    is refused.
+
+def load_share(name: str, keys: DataKeys, novel: float | None = None) -> tuple[Federation, float]:
+    """A federation from checked keys, its novel clients marked, and their share as a configuration states it.
+
+    A data set may say itself who is novel (`data.users`); then another share than its own is refused, 0 too.
+
+    Args:
+        name: the data set.
+        keys: its keys.
+        novel: the share asked for; None: what the data set brings.
     """
     entry = find_dataset(name)
-    federation = entry.load(keys)
+    try:
+        federation = entry.load(keys)
+    except OSError as error:  # a folder that may not be looked into, for instance
+        raise RequestError(f"{error.filename or name}: cannot be read ({error.strerror or error})") from None
+    except MemoryError as error:
+        raise RequestError(f"data set '{name}': not enough memory for what its files hold ({error})") from None
     if not federation.novel.any():
-        return federation.hold_out(entry.defaults.novel if novel is None else novel, keys.seed)
+        share = entry.defaults.novel if novel is None else novel
+        return federation.hold_out(share, keys.seed), share
     share = float(federation.novel.mean())
-    if novel not in (None, entry.defaults.novel, share):
+    if novel not in (None, share):
         raise RequestError(f"novel={novel}: the keys of data={name} say who is novel ({share:.2g}); leave novel out")
-    return federation
+    return federation, share

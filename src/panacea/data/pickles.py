@@ -108,8 +108,12 @@ for _core in ("numpy.core", "numpy._core"):
     _ALLOWED[f"{_core}.numeric", "_frombuffer"] = _from_buffer
 
 
-class _Reader(pickle.Unpickler):
-    """Knows NumPy's arrays, and nothing else that could be called."""
+class _Reader(pickle._Unpickler):
+    """Knows NumPy's arrays, and nothing else that could be called.
+
+    The reader in Python, because the one in C makes room for as many remembered objects as a pickle says it has: ten
+    bytes can ask for 30 GB.
+    """
 
     def find_class(self, module: str, name: str) -> Any:
         try:

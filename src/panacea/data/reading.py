@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import io
-import zipfile
 import zlib
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,7 +14,9 @@ from panacea.errors import RequestError
 __all__ = ["file_bytes", "file_text", "npz_arrays"]
 
 _GZIP = b"\x1f\x8b"
-_CHUNK = 1 << 20
+_MOST = 1 << 31  # unpacked bytes; no published file has so many
+_PIECE = 4096
+_MEMBER = 31  # zlib's word for gzip
 
 
 def file_bytes(path: Path) -> bytes:
@@ -29,8 +28,10 @@ def file_bytes(path: Path) -> bytes:
     if not data.startswith(_GZIP):
         return data
     try:
-        return gzip.decompress(data)
-    except (OSError, EOFError, zlib.error) as error:
+        return _gunzipped(data)
+    except OverflowError:
+        raise RequestError(f"{path}: a gzip file that unpacks to more than {_MOST:,} bytes") from None
+    except (EOFError, zlib.error) as error:
         raise RequestError(
             f"{path}: a damaged gzip file, truncated or altered after {_sound(data):,} unpacked bytes ({error})"
         ) from None
@@ -55,7 +56,7 @@ def npz_arrays(path: Path, needed: Iterable[str], optional: Iterable[str] = ()) 
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in (*wanted, *optional) if name in file.files}
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error, AttributeError, TypeError) as error:
+    except Exception as error:  # a damaged archive or header may fail in any way
         raise RequestError(f"{path}: not an npz file of plain arrays ({error})".splitlines()[0]) from None
     absent = [name for name in wanted if name not in arrays]
     if absent:
@@ -66,13 +67,34 @@ def npz_arrays(path: Path, needed: Iterable[str], optional: Iterable[str] = ()) 
     return arrays
 
 
+def _gunzipped(data: bytes) -> bytes:
+    """All members of a gzip file, one after the other; a few bytes may stand for gigabytes, so there is a limit."""
+    parts, room = [], _MOST
+    while data:
+        member = zlib.decompressobj(_MEMBER)
+        parts.append(member.decompress(data, room))
+        room -= len(parts[-1])
+        if not member.eof:
+            if room <= 0:
+                raise OverflowError
+            raise EOFError("it ends before the end of its content")
+        data = member.unused_data.lstrip(b"\0")
+        room = max(room, 1)  # 0 would mean no limit
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
 def _sound(data: bytes) -> int:
     """Bytes that come out of a damaged gzip file before the damage."""
     count = 0
+    member = zlib.decompressobj(_MEMBER)
     try:
-        with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
-            while chunk := file.read(_CHUNK):
-                count += len(chunk)
-    except (OSError, EOFError, zlib.error):
+        for start in range(0, len(data), _PIECE):
+            piece = data[start : start + _PIECE]
+            while piece:
+                count += len(member.decompress(piece))
+                piece = member.unused_data
+                if member.eof:
+                    member = zlib.decompressobj(_MEMBER)
+    except zlib.error:
         pass
     return count

@@ -95,7 +95,8 @@ class DatasetEntry:
         defaults: training defaults it brings.
         card: what a user should know before using it.
         load: keys in, federation out (no novel clients marked yet).
-        files: a word on its files for the list, without reading any: ``here``, ``missing``, ``generated``, ``yours``.
+        files: a word on its files for the list, without reading any: ``here``, ``missing``, ``unreadable``,
+            ``generated``, ``yours``.
     """
 
     name: str
@@ -142,6 +143,8 @@ def found_by(find: Callable[[Path | None], object]) -> Callable[[Path | None], s
             return "here" if find(root) else "missing"
         except RequestError:
             return "missing"
+        except OSError:
+            return "unreadable"
 
     return word
 

@@ -2,6 +2,7 @@ r"""Federations of time series: every client has one, and forecasts its own futu
 
     x_t = (s_{t-L+1}, .., s_t),   y_t = (s_{t+1}, .., s_{t+H})        stride 1, T - L - H + 1 windows per client
     train | validation | test = the first round((1 - val - test) n), the rest, the last round(test n) of n windows
+    (val = 0: all but the test windows are train)
 
 Windows are views of the series (`panacea.data.storage`): 207 sensors with 34,249 windows each take the memory of 207
 series, not of 24 times as much.
@@ -145,11 +146,14 @@ def spans(name: str, steps: int, keys: SeriesKeys) -> tuple[int, int]:
 def _counts(name: str, steps: int, keys: SeriesKeys) -> tuple[int, int, int]:
     """Windows for training, for the test, and in all."""
     windows = steps - keys.length - keys.horizon + 1
-    n_test, n_train = round(keys.test * windows), round((1 - keys.val - keys.test) * windows)
-    if windows < 1 or n_train < 1 or n_test < 1 or n_train + n_test > windows:
+    n_test = round(keys.test * windows)
+    n_train = windows - n_test  # all that is left without validation; never more, though both may be rounded up
+    if keys.val > 0:
+        n_train = min(n_train, round((1 - keys.val - keys.test) * windows))
+    if windows < 1 or n_train < 1 or n_test < 1:
         raise RequestError(
             f"{name}: {steps} steps give {max(windows, 0)} windows of {keys.length} + {keys.horizon} steps; too few to "
-            "divide into train, validation and test"
+            "divide into train, validation and test (data.length, data.horizon)"
         )
     return n_train, n_test, windows
 
@@ -171,8 +175,8 @@ def _scaled(name: str, series: Series, scale: Scale, span: int) -> tuple[Floats,
     flat = np.flatnonzero(~(high > low))
     if len(flat) and series.flat_range is None:
         raise RequestError(
-            f"{name}: client '{series.names[flat[0]]}' has the same value everywhere ({low[flat[0]]:g}); it cannot "
-            "be scaled to [0, 1]"
+            f"{name}: client '{series.names[flat[0]]}' has the same value in the whole train span "
+            f"({low[flat[0]]:g}); it cannot be scaled to [0, 1]: choose another data.scale"
         )
     width = np.where(high > low, high - low, series.flat_range or 1.0)
     return _moved(series.values, low, width), MIN_MAX, len(flat)

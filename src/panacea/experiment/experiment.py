@@ -17,7 +17,7 @@ from panacea.core.statistics import Statistics
 from panacea.core.store import ClientStore
 from panacea.core.types import Cohort, Setting
 from panacea.data.federation import Federation
-from panacea.data.load import load_keys, resolve_keys
+from panacea.data.load import load_share, resolve_keys
 from panacea.data.registry import TrainingDefaults, find_dataset
 from panacea.engines import Engine, LocalSettings, default_block, make_engine
 from panacea.errors import RequestError
@@ -68,8 +68,8 @@ class Experiment:
         links = resolve_graph(config.graph, config.seed)
         if federation is None:
             keys = resolve_keys(config.data.name, config.data.keys, config.seed)
-            federation = load_keys(config.data.name, keys, config.novel)
-            config = _with(config, data=Section(name=config.data.name, keys=keys.model_dump(mode="json")))
+            federation, novel = load_share(config.data.name, keys, config.novel)
+            config = _with(config, data=Section(name=config.data.name, keys=keys.model_dump(mode="json")), novel=novel)
         self.federation, graph = relate(federation, config.graph.name, links)
         digest = federation_digest(self.federation)
         if config.data_digest not in (None, digest):
@@ -270,7 +270,7 @@ def _with_defaults(
     config: ExperimentConfig, defaults: TrainingDefaults, federation: Federation | None
 ) -> ExperimentConfig:
     """Keys the user left out come from the data set; a federation of the user's own brings the general defaults."""
-    names = ["rounds", "lr", "batch_size", "novel"] + (["local_steps"] if config.local_epochs is None else [])
+    names = ["rounds", "lr", "batch_size"] + (["local_steps"] if config.local_epochs is None else [])
     changes: dict[str, Any] = {name: getattr(defaults, name) for name in names if getattr(config, name) is None}
     if config.model.name == "auto" and defaults.model != "auto":
         changes["model"] = Section(name=defaults.model, keys=config.model.keys)

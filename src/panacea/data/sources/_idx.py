@@ -87,7 +87,10 @@ def parse_idx(data: bytes, path: Path, dims: int) -> npt.NDArray[np.uint8]:
             f"{path} byte {len(data):,}: the header says {' x '.join(f'{n:,}' for n in shape)} bytes after byte "
             f"{head}, but the file {found}"
         )
-    return np.frombuffer(data, np.uint8, offset=head).reshape(shape)
+    try:
+        return np.frombuffer(data, np.uint8, offset=head).reshape(shape)
+    except ValueError:  # no image, of an absurd size
+        raise RequestError(f"{path} byte 8: the header says {' x '.join(f'{n:,}' for n in shape)} bytes") from None
 
 
 def idx_federation(

@@ -96,12 +96,13 @@ def read_leaf(files: dict[str, list[Path]], classes: int, take: Callable[[LeafUs
 
 
 def _users(path: Path, classes: int) -> Iterator[LeafUser]:
+    text = file_text(path)
     try:
-        content = json.loads(file_text(path))
+        content = json.loads(text)
     except json.JSONDecodeError as error:
         raise RequestError(f"{path} line {error.lineno}, column {error.colno}: not JSON ({error.msg})") from None
-    except RecursionError:
-        raise RequestError(f"{path}: JSON nested too deeply") from None
+    except (ValueError, RecursionError) as error:  # numbers of thousands of digits, brackets without end
+        raise RequestError(f"{path}: not JSON that can be read ({error})") from None
     if not isinstance(content, dict) or not isinstance(content.get("users"), list):
         raise RequestError(f"{path}: needs an object with 'users' and 'user_data', as LEAF writes it")
     data = content.get("user_data")

@@ -40,6 +40,7 @@ SPLITS = "all windows in the order of time: the first 70 % train, 10 % validatio
 
 Doubles = npt.NDArray[np.float64]
 
+_FLOAT32 = float(np.finfo(np.float32).max)  # values are kept so; a larger one would become infinite
 _LARGEST = 2**31  # more nodes than any file has; larger whole numbers may not fit in an array
 
 
@@ -93,8 +94,9 @@ def find_json(name: str, root: Path | None) -> Path | None:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
+    text = file_text(path)
     try:
-        content = json.loads(file_text(path))
+        content = json.loads(text)
     except json.JSONDecodeError as error:
         raise RequestError(f"{path} line {error.lineno} column {error.colno}: not JSON ({error.msg})") from None
     except (ValueError, RecursionError) as error:  # numbers of thousands of digits, brackets without end
@@ -139,7 +141,7 @@ def number_row(
             row = np.array(values, np.float64)
         except OverflowError:
             row = np.full(len(values), np.nan)
-        if (np.isfinite(row) & (row >= low)).all():
+        if ((np.abs(row) <= _FLOAT32) & (row >= low)).all():
             return row
     wrong = next(i for i, value in enumerate(values) if not (_is_number(value) and value >= low))
     least = "" if low == -math.inf else f" of at least {low:g}"
@@ -203,10 +205,7 @@ _NAMES = {dict: "an object", list: "a list", int: "a whole number", float: "a fi
 def _is_number(value: object) -> bool:
     if type(value) not in (int, float):
         return False
-    try:
-        return math.isfinite(value)  # type: ignore[arg-type]
-    except OverflowError:
-        return False
+    return bool(abs(value) <= _FLOAT32)  # type: ignore[arg-type]
 
 
 def _kind(value: object) -> str:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from panacea.data.reading import file_text
 from panacea.errors import RequestError
 
-__all__ = ["csv_lines", "csv_numbers", "csv_places", "find_file"]
+__all__ = ["csv_lines", "csv_numbers", "csv_places", "csv_rows", "find_file"]
 
 Floats = npt.NDArray[np.float32]
 
@@ -30,6 +30,15 @@ def csv_lines(path: Path) -> list[str]:
     if not lines:
         raise RequestError(f"{path} is empty")
     return lines
+
+
+def csv_rows(path: Path, lines: Sequence[str]) -> list[list[str]]:
+    """The cells of lines, without blanks around them; a cell beyond Python's limit is the file's fault."""
+    reader = csv.reader(lines)
+    try:
+        return [[cell.strip() for cell in row] for row in reader]
+    except csv.Error as error:
+        raise RequestError(f"{path} line {reader.line_num}: {error}") from None
 
 
 def csv_numbers(path: Path, lines: Sequence[str], first: int, columns: Sequence[str], skip: int = 0) -> Floats:
@@ -65,7 +74,7 @@ def _cells(path: Path, line: str, number: int, columns: Sequence[str], skip: int
     for title, cell in zip(columns, line.split(",")[skip:], strict=True):
         text = cell.strip().strip('"')
         try:
-            values.append(float(text) if text else math.nan)
+            values.append(float(text.replace("_", "x")) if text else math.nan)  # Python reads 1_0 as 10
         except ValueError:
             raise RequestError(f"{path} line {number}, column '{title}': '{text}' is not a number") from None
     return values
@@ -76,8 +85,8 @@ def csv_places(path: Path) -> dict[str, tuple[float, float]]:
 
     Columns ``sensor_id`` (or ``ID``), ``latitude`` and ``longitude`` where there is a header, else the last three.
     """
-    rows = list(csv.reader(csv_lines(path)))
-    titles = [cell.strip().lower() for cell in rows[0]]
+    rows = csv_rows(path, csv_lines(path))
+    titles = [cell.lower() for cell in rows[0]]
     wanted, first = [-3, -2, -1], 0
     if "latitude" in titles:
         try:
@@ -85,13 +94,15 @@ def csv_places(path: Path) -> dict[str, tuple[float, float]]:
             wanted, first = [titles.index(name), titles.index("latitude"), titles.index("longitude")], 1
         except ValueError:
             raise RequestError(f"{path} line 1: needs columns sensor_id, latitude and longitude") from None
-    places = {}
+    places: dict[str, tuple[float, float]] = {}
     for number, row in enumerate(rows[first:], first + 1):
         try:
-            sensor, latitude, longitude = (row[column].strip() for column in wanted)
-            places[sensor] = float(latitude), float(longitude)
+            sensor, latitude, longitude = (row[column] for column in wanted)
+            place = float(latitude), float(longitude)
         except (ValueError, IndexError):
             raise RequestError(f"{path} line {number}: needs a sensor's id, latitude and longitude") from None
-        if not (abs(places[sensor][0]) <= 90 and abs(places[sensor][1]) <= 180):
+        if not (abs(place[0]) <= 90 and abs(place[1]) <= 180):
             raise RequestError(f"{path} line {number}: {latitude}, {longitude} is no latitude and longitude")
+        if places.setdefault(sensor, place) != place:
+            raise RequestError(f"{path} line {number}: another place of sensor '{sensor}'")
     return places

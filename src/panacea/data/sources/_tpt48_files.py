@@ -24,6 +24,7 @@ RECORD: Years = (1895, 2019)
 PICKLED: Years = (2008, 2019)
 _NOAA = "climdiv-tmpcst-v1.0.0-"
 _PICKLE = "month_temp_data.pkl"
+_HOTTEST = 150.0  # Fahrenheit; nothing near it has been measured anywhere
 _MISSING = -90.0  # NOAA writes -99.90; no monthly mean of a state has been near it
 GET = (
     f"place NOAA's statewide average temperatures ({_NOAA}YYYYMMDD, published by NOAA NCEI as nClimDiv, plain or .gz) "
@@ -86,7 +87,7 @@ def _read_npz(path: Path, years: Years) -> Record:
     if edges.ndim != 2 or edges.shape[0] != 2:
         raise RequestError(f"{path}: 'edge_index' is {list(edges.shape)}, not [2, edges]")
     graph, _ = ClientGraph.from_edges(len(STATES), edges.T, source=f"{path.name} edge_index")
-    return Record(_chosen(values.astype(np.float32), RECORD, years, path), graph)
+    return Record(_chosen(_float32(values), RECORD, years, path), graph)
 
 
 def _read_noaa(path: Path, years: Years) -> npt.NDArray[np.float32]:
@@ -105,7 +106,10 @@ def _read_noaa(path: Path, years: Years) -> npt.NDArray[np.float32]:
         if element != "02":
             raise RequestError(f"{path} line {number}: element {element}; 02 is the average temperature (tmpcst)")
         if 1 <= state <= len(NOAA_ORDER) and division == 0 and years[0] <= year <= years[1]:  # others are regions
-            values[STATES.index(NOAA_ORDER[state - 1]), year - years[0]] = months
+            own = values[STATES.index(NOAA_ORDER[state - 1]), year - years[0]]
+            if not np.isnan(own).all():
+                raise RequestError(f"{path} line {number}: state {state:03d} has {year} in a line before, too")
+            own[:] = months
     return _chosen(values, years, years, path)
 
 
@@ -128,7 +132,12 @@ def _read_pickle(path: Path, years: Years) -> npt.NDArray[np.float32]:
         if not isinstance(own, np.ndarray) or own.shape != (months,) or own.dtype.kind not in "fiu":
             found = f"{own.dtype} {list(own.shape)}" if isinstance(own, np.ndarray) else f"a {type(own).__name__}"
             raise RequestError(f"{path}: state '{code}' has {found}, not {months} numbers (12 years of 12 months)")
-    return _chosen(np.stack([content[code] for code in STATES]).astype(np.float32), PICKLED, years, path)
+    return _chosen(_float32(np.stack([content[code] for code in STATES])), PICKLED, years, path)
+
+
+def _float32(values: npt.NDArray[np.generic]) -> npt.NDArray[np.float32]:
+    with np.errstate(over="ignore"):  # becomes infinite, and is refused as such
+        return values.astype(np.float32)
 
 
 def _count(years: Years) -> int:
@@ -145,6 +154,13 @@ def _chosen(values: npt.NDArray[np.float32], given: Years, years: Years, path: P
         raise RequestError(
             f"{path}: no value for {STATES[state]} in month {month + 1} of {years[0] + year}; "
             f"all of {years[0]}-{years[1]} is needed for the {len(STATES)} states"
+        )
+    hot = np.argwhere(chosen > _HOTTEST)
+    if len(hot):
+        state, year, month = (int(place) for place in hot[0])
+        raise RequestError(
+            f"{path}: {STATES[state]} has {chosen[state, year, month]:g} in month {month + 1} of {years[0] + year}; a "
+            f"mean temperature in Fahrenheit is at most {_HOTTEST:g}"
         )
     return chosen
 

@@ -7,7 +7,6 @@ pickles that such a file may have among its attributes are never looked at.
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from panacea.data.reading import npz_arrays
-from panacea.data.sources._tables import csv_lines, csv_numbers
+from panacea.data.sources._tables import csv_lines, csv_numbers, csv_rows
 from panacea.errors import RequestError
 
 __all__ = ["WEEK", "Speeds", "day_shares", "observed", "read_speeds"]
@@ -142,7 +141,9 @@ def _read_npz(path: Path, week: bool) -> Speeds:
 def _read_csv(path: Path) -> Speeds:
     """A header of sensor ids, perhaps after a column of times."""
     lines = csv_lines(path)
-    header = [cell.strip() for cell in next(csv.reader(lines[:1]))]
+    (header,) = csv_rows(path, lines[:1])
+    if not header:
+        raise RequestError(f"{path} line 1 is empty; it needs the ids of the sensors")
     timed = header[0].lower() in _NOT_SENSORS
     ids = tuple(header[timed:])
     if not all(ids):
@@ -179,7 +180,9 @@ def _read_h5(path: Path) -> Speeds:
                 raise RequestError(f"{path}: needs one pandas frame in fixed format (group 'df'), found {there}")
             (name,) = frames
             return _frame(path, name, frames[name])
-    except (OSError, RuntimeError, KeyError) as error:
+    except RequestError:
+        raise
+    except Exception as error:  # a part may be missing, damaged, of another kind, or too large
         raise RequestError(f"{path}: not a readable HDF5 file ({error})".splitlines()[0]) from None
 
 

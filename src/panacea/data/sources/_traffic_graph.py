@@ -80,8 +80,12 @@ def read_roads(
     if adjacency is not None:
         return _of_pickle(adjacency)
     if distances is not None:
-        sensors = tuple(ids) if listed is None else _listed(listed)
-        return Roads(sensors, kernel_graph(_distances(distances, sensors)), distances.name)
+        sensors = tuple(ids) if listed is None else _once(listed, _listed(listed))
+        metres = _distances(distances, sensors)
+        try:
+            return Roads(sensors, kernel_graph(metres), distances.name)
+        except RequestError as error:
+            raise RequestError(f"{distances}: {error}") from None
     if arrays is not None and len(found := npz_arrays(arrays, (), ("adj_mx", "sensor_ids"))) == 2:
         sensors = tuple(str(sensor) for sensor in found["sensor_ids"].ravel().tolist())
         return _of_matrix(arrays, sensors, found["adj_mx"])
@@ -90,7 +94,12 @@ def read_roads(
 
 def _of_pickle(path: Path) -> Roads:
     content = read_pickle(path)
-    if not isinstance(content, list | tuple) or len(content) != 3 or not isinstance(content[0], list | tuple):
+    if (
+        not isinstance(content, list | tuple)
+        or len(content) != 3
+        or not isinstance(content[0], list | tuple)
+        or not all(isinstance(item, str | bytes | int) for item in content[0])
+    ):
         raise RequestError(f"{path}: needs a list of sensor ids, their positions and the adjacency matrix")
     ids = tuple(item.decode("latin-1") if isinstance(item, bytes) else str(item) for item in content[0])
     return _of_matrix(path, ids, content[2])
@@ -100,6 +109,7 @@ def _of_matrix(path: Path, ids: tuple[str, ...], matrix: Any) -> Roads:
     if not isinstance(matrix, np.ndarray) or matrix.shape != (len(ids), len(ids)) or matrix.dtype.kind not in "fiu":
         what = f"{matrix.dtype} {list(matrix.shape)}" if isinstance(matrix, np.ndarray) else type(matrix).__name__
         raise RequestError(f"{path}: the adjacency matrix is {what}, not numbers [{len(ids)}, {len(ids)}]")
+    _once(path, ids)
     matrix = np.array(matrix, np.float32)
     np.fill_diagonal(matrix, 0)  # every sensor is near itself; no edge
     wrong = np.argwhere(~(np.isfinite(matrix) & (matrix >= 0)))
@@ -110,6 +120,14 @@ def _of_matrix(path: Path, ids: tuple[str, ...], matrix: Any) -> Roads:
         )
     edges = np.argwhere(matrix)
     return Roads(ids, ClientGraph(len(ids), edges, matrix[edges[:, 0], edges[:, 1]], directed=True), path.name)
+
+
+def _once(path: Path, ids: tuple[str, ...]) -> tuple[str, ...]:
+    """The ids, none of which may be there twice."""
+    if len(set(ids)) < len(ids):
+        twice = next(sensor for place, sensor in enumerate(ids) if sensor in ids[:place])
+        raise RequestError(f"{path}: sensor '{twice}' is listed twice")
+    return ids
 
 
 def _listed(path: Path) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ from panacea.data.split import GroupPlan, PoolKeys
 
 __all__ = ["CIFAR10", "CIFAR100", "load_cifar10", "load_cifar100"]
 
-_VERSION = 1
+_VERSION = 2
 _FINE = """
 apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly camel can castle
 caterpillar cattle chair chimpanzee clock cloud cockroach couch crab crocodile cup dinosaur dolphin elephant flatfish

@@ -10,7 +10,7 @@ Pictures are decoded once and stay on disk (`panacea.data.image_store`). Those w
 and counted. Groups are viewpoints; features are viewpoint and year, each in [0, 1].
 
 Source: Yang et al. (CVPR 2015), published by MMLab, The Chinese University of Hong Kong, on request; the 30 domains of
-GRDA (Xu et al., ICLR 2023).
+GRDA (Xu et al., ICLR 2022).
 
 Differences from the paper:
     * The papers follow GRDA's selection of 24,151 pictures and do not list them. Here every picture of these types,
@@ -43,7 +43,7 @@ _LEAST = 2  # pictures of a client
 CARD = Card(
     licence="for non-commercial research only, on request from MMLab (The Chinese University of Hong Kong)",
     citation="Yang et al., A Large-Scale Car Dataset for Fine-Grained Categorization and Verification, CVPR 2015",
-    used_in="the Panacea papers: main table, novel clients, malicious clients, local steps; GRDA (Xu et al. 2023)",
+    used_in="the Panacea papers: main table, novel clients, malicious clients, local steps; GRDA (Xu et al. 2022)",
     get="place the folders data/image, data/label and data/misc (with attributes.txt) of CompCars' web-nature part "
     "there, as MMLab (The Chinese University of Hong Kong) gives them out on request; data=compcars_like is a stand-in",
     splits="80/20 at random within each client, a tenth of the train part for validation",
@@ -59,10 +59,10 @@ class CompCarsKeys(ViewYearKeys):
 @dataset(
     "compcars",
     summary="pictures of cars (4 types), 30 clients = 5 viewpoints x 6 years, linked where those are near",
-    source="CompCars (Yang et al. 2015) as in GRDA (Xu et al., ICLR 2023); images stay on disk",
+    source="CompCars (Yang et al. 2015) as in GRDA (Xu et al., ICLR 2022); images stay on disk",
     keys=CompCarsKeys,
     # rounds, cohort, steps and batch of the papers; lr is the middle of their grid
-    defaults=TrainingDefaults(lr=0.01, rounds=100, cohort=5, model="resnet18"),
+    defaults=TrainingDefaults(lr=0.01, rounds=100, cohort=5, novel=0.2, model="resnet18"),
     card=CARD,
 )
 def load_compcars(keys: CompCarsKeys) -> Federation:

@@ -79,7 +79,7 @@ _MERGED: dict[str, tuple[tuple[int, ...], tuple[str, ...]]] = {
     keys=CompCarsLikeKeys,
     # lr: least validation loss of 0.01, 0.03 and 0.1 after 12 rounds of FedAvg (10 steps of 32 images, 60 images a
     # client, one seed); other methods were not tried
-    defaults=TrainingDefaults(lr=0.1, rounds=100, cohort=5, model="small_cnn"),
+    defaults=TrainingDefaults(lr=0.1, rounds=100, cohort=5, novel=0.2, model="small_cnn"),
     card=CARD,
     files=found_by(lambda root: find_pairs("fashion_mnist", root, FASHION_LAYOUT, CARD.get)),
 )

@@ -15,7 +15,7 @@ from pydantic import Field
 from panacea.core.random import Streams
 from panacea.data.federation import Federation
 from panacea.data.paths import find_data_dir, missing_files, package_folder
-from panacea.data.registry import Card, TrainingDefaults, dataset
+from panacea.data.registry import Card, TrainingDefaults, dataset, found_by
 from panacea.data.split import SplitKeys, divide, group_cliques
 from panacea.data.task import Task
 from panacea.errors import RequestError
@@ -48,7 +48,7 @@ class DigitsKeys(SplitKeys):
         get=_GET,
         splits="20 % of each client's samples are test, a tenth of the rest validation, at random by data.seed",
     ),
-    files=lambda root: "missing" if _place(root) is None else "here",
+    files=found_by(lambda root: _place(root)),  # noqa: PLW0108  (it is defined below)
 )
 def load_digits(keys: DigitsKeys) -> Federation:
     """Read the digits and divide them; clients of one group are linked (`practical`), else there is no graph.

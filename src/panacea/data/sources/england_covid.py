@@ -11,8 +11,8 @@ The file has no names of regions; they are called by their position. Cases are c
 days all have one value keeps its unit (`Series.flat_range`).
 
 Source: `england_covid.json` of PyTorch Geometric Temporal, whose loader has 8 lags and one day ahead, too; data of
-Panagopoulos et al., "Transfer Graph Neural Networks for Pandemic Forecasting", AAAI 2021 (NUTS3 regions, 3 March to 12
-May 2020; mobility from Facebook Data for Good).
+Panagopoulos et al., "Transfer Graph Neural Networks for Pandemic Forecasting", AAAI 2021 (NUTS3 regions, 13 March to
+12 May 2020; mobility from Facebook Data for Good).
 
 Differences from the paper:
     * One graph for all days (see above).

@@ -132,9 +132,12 @@ def _ink(user: LeafUser) -> npt.NDArray[np.uint8]:
     if wrong:
         raise RequestError(f"{user.place}, image {wrong[0] + 1}: needs a list of {pixels} numbers")
     try:
-        values = np.array(user.x, np.float32).reshape(-1, pixels)
-    except (ValueError, TypeError):
-        raise RequestError(f"{user.place}: an image holds something that is not a number") from None
+        given = np.array(user.x).reshape(-1, pixels)
+    except ValueError:
+        given = np.array(user.x, object)
+    if given.dtype.kind not in "fiu":  # texts, lists, numbers of hundreds of digits
+        raise RequestError(f"{user.place}: an image holds something that is not a number")
+    values = given.astype(np.float32)
     outside = np.argwhere(~((values >= 0) & (values <= 1)))
     if len(outside):
         image, pixel = outside[0]
@@ -155,11 +158,15 @@ def _npz(path: Path) -> Arrays:
     for what, (values, limit) in {**limits, "split": (split, 2)}.items() if "split" in found else limits.items():
         if values.shape != (len(images),):
             raise RequestError(f"{path}: '{what}' is {list(values.shape)}, not [{len(images)}] like the images")
+        if values.dtype.kind not in "iub":
+            raise RequestError(f"{path}: '{what}' is {values.dtype}, not whole numbers")
         wrong = np.flatnonzero((values.astype(np.int64) < 0) | (values.astype(np.int64) >= limit))
         if len(wrong):
             raise RequestError(
                 f"{path}: '{what}' of image {wrong[0] + 1} is {values[wrong[0]]}, which is not one of 0..{limit - 1}"
             )
+    if len(set(names)) < len(names):
+        raise RequestError(f"{path}: two of the 'writer_names' are the same")
     rows = np.arange(len(images), dtype=np.int64)
     test = split == 1 if "split" in found else None
     return _arrays(images, Owned(names, writer.astype(np.int64), labels.astype(np.int64), rows, test))

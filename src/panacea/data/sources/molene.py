@@ -18,7 +18,6 @@ Differences from the paper:
 
 from __future__ import annotations
 
-import csv
 import re
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -33,6 +32,7 @@ from panacea.data.reading import file_text
 from panacea.data.registry import Card, TrainingDefaults, dataset, found_by
 from panacea.data.series import Series, forecasting
 from panacea.data.sources._natural import SPLITS, ScaledSeriesKeys, find_folders, unit_square
+from panacea.data.sources._tables import csv_rows
 from panacea.errors import RequestError
 from panacea.graphs import ClientGraph
 from panacea.graphs.convert import graph_of_adjacency
@@ -115,7 +115,7 @@ def _find(root: Path | None) -> Path:
 
 
 def _rows(path: Path) -> list[list[str]]:
-    return [[cell.strip() for cell in row] for row in csv.reader(file_text(path).splitlines())]
+    return csv_rows(path, file_text(path).splitlines())
 
 
 def _temperatures(path: Path) -> tuple[tuple[str, ...], npt.NDArray[np.float32], npt.NDArray[np.float32]]:
@@ -169,6 +169,8 @@ def _stations(path: Path) -> dict[str, tuple[str, tuple[float, float]]]:
         if len(row) != len(header):
             raise RequestError(f"{path} line {line}: {len(row)} cells, not {len(header)}")
         number, name, latitude, longitude = (row[place] for place in places)
+        if number in table:
+            raise RequestError(f"{path} line {line}: station {number} a second time")
         table[number] = name, (_degrees(latitude, path, line), _degrees(longitude, path, line))
     return table
 
@@ -179,13 +181,15 @@ def _degrees(text: str, path: Path, line: int) -> float:
     if not match:
         raise RequestError(f"{path} line {line}: '{text}' is not an angle like 48°51'18N")
     degrees, minutes, seconds = (int(part) for part in match.groups()[:3])
+    if minutes >= 60 or seconds >= 60 or degrees >= (90 if match[4] in "NS" else 180):
+        raise RequestError(f"{path} line {line}: '{text}' is no place on earth")
     return (degrees + minutes / 60 + seconds / 3600) * (-1 if match[4] in "SW" else 1)
 
 
 def _graph(path: Path, stations: int) -> tuple[ClientGraph, tuple[str, ...]]:
     try:
         matrix = np.load(path, allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
+    except Exception as error:  # a damaged header may fail in any way
         raise RequestError(f"{path}: not a npy file of one plain array ({error})".splitlines()[0]) from None
     if not isinstance(matrix, np.ndarray):
         raise RequestError(f"{path}: an npz file, not a npy file of one array")

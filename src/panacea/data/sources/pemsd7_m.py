@@ -122,12 +122,16 @@ def _of_npz(path: Path) -> Arrays:
     places = arrays.get("latlon", np.zeros((0, 2)))
     if ids.shape != (speed.shape[1],) or places.shape not in ((0, 2), (speed.shape[1], 2)):
         raise RequestError(f"{path}: 'station_id' and 'latlon' must have a row for each of {speed.shape[1]} stations")
+    if places.dtype.kind not in "fiu" or not (np.abs(places) <= (90, 180)).all():
+        raise RequestError(f"{path}: 'latlon' must be latitudes within 90 and longitudes within 180 degrees")
     values = Speeds(speed.astype(np.float32), tuple(str(station) for station in ids.tolist()))
     return _stored(path, values, path, arrays["distance_m"], places.astype(np.float32))
 
 
 def _stored(path: Path, speeds: Speeds, source: Path, metres: Any, places: Floats) -> Arrays:
     rows, stations = speeds.values.shape
+    if len(set(speeds.ids)) < stations:
+        raise RequestError(f"{path}: two stations have the same id")
     if metres.shape != (stations, stations) or metres.dtype.kind not in "fiu":
         raise RequestError(f"{source}: distances are {list(metres.shape)}, not [{stations}, {stations}]")
     if metres.max(initial=0) <= 1:  # STGCN takes such a matrix as it is; in metres everyone would be near everyone
