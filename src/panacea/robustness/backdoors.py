@@ -43,7 +43,7 @@ __all__ = ["BackdoorBlended", "BackdoorPatch", "pattern", "triggered_tests"]
 def pattern(channels: int, height: int, width: int) -> Tensor:
     """``[channels, height, width]`` in [0, 1]: slanting stripes, in another phase per channel, inverted inside a disc.
 
-    With u = (column + 1/2) / width, v = (row + 1/2) / height and s = 1/2 + cos(2 pi (2 u + v + c / 3)) / 2 in channel c:
+    With u = (column + 1/2) / width, v = (row + 1/2) / height, in channel c s = 1/2 + cos(2 pi (2 u + v + c / 3)) / 2:
     1 - s where (u - 1/2)^2 + (v - 1/2)^2 < 0.3^2, else s.
     """
     u = (torch.arange(width, dtype=torch.float64) + 0.5) / width
