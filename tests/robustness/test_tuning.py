@@ -162,20 +162,29 @@ def test_networks_without_a_last_linear_layer_are_refused_in_one_line() -> None:
 
 
 @cache
-def digits(attack: str, seed: int, ratio: float | None) -> dict[str, Any]:
+def digits(seed: int, attacked: bool, epochs: int = 50, lr: float = 0.1) -> dict[str, Any]:
     keys: dict[str, Any] = {
         "data": "digits", "data.clients": 10, "data.split": "iid", "method": "fedavg", "model": "mlp", "rounds": 30,
-        "local_steps": 20, "batch_size": 32, "eval_every": 30, "attack": attack, "defence": "simple_tuning",
-        "seed": seed, "lr": 0.1,
+        "local_steps": 20, "batch_size": 32, "eval_every": 30, "attack": "backdoor_patch", "defence": "simple_tuning",
+        "seed": seed, "lr": 0.1, "defence.epochs": epochs, "defence.lr": lr,
     }  # fmt: skip
-    return run_experiment(Experiment(build_config(keys | ({} if ratio is None else {"attack.ratio": ratio}))))
+    return run_experiment(Experiment(build_config(keys | ({} if attacked else {"attack.ratio": 0}))))
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_on_digits_a_patch_is_learnt_by_fedavg_and_forgotten_by_tuning(seed: int) -> None:
-    attacked, clean = digits("backdoor_patch", seed, None), digits("backdoor_patch", seed, 0.0)
+def test_on_digits_fedavg_learns_the_patch_and_a_well_trained_new_head_forgets_some_of_it(seed: int) -> None:
+    """Measured, seeds 0 to 2: ASR 56, 84, 63 (1 to 6 without attack); 47, 74, 57 after 50 epochs at rate 0.1."""
+    attacked, clean = digits(seed, attacked=True), digits(seed, attacked=False)
     assert attacked["attackers"] == 1
     assert clean["final_asr_mean"] < 10
-    assert attacked["final_asr_mean"] > clean["final_asr_mean"] + 30
-    assert attacked["final_mean"] > clean["final_mean"] - 5  # nobody notices
-    assert attacked["final_tuned_asr_mean"] < attacked["final_asr_mean"] / 2
+    assert attacked["final_asr_mean"] > clean["final_asr_mean"] + 40
+    assert attacked["final_mean"] > clean["final_mean"] - 3  # nobody notices
+    assert attacked["final_tuned_mean"] > attacked["final_mean"] - 8
+    assert attacked["final_tuned_asr_mean"] < attacked["final_asr_mean"] - 5
+    assert attacked["final_tuned_asr_mean"] > clean["final_tuned_asr_mean"] + 25  # the frozen layers remember
+
+
+def test_ten_epochs_at_a_hundredth_forget_more_because_they_learn_less() -> None:
+    slow, well = digits(0, True, 10, 0.01), digits(0, attacked=True)
+    assert slow["final_tuned_asr_mean"] < well["final_tuned_asr_mean"]
+    assert slow["final_tuned_mean"] < well["final_tuned_mean"] - 20

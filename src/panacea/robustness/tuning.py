@@ -7,6 +7,10 @@ r"""Simple-Tuning: after training every client makes its own last layer anew and
 What a backdoor taught the last layer is gone; what it taught the rest has to be reached anew. Clients whose data are
 clean cannot teach it again. It is scored apart, as `tuned`, beside the model it began from.
 
+Read its success rate beside its accuracy: a client with few samples takes few steps (10 epochs of 40 samples in batches
+of 64 are 10 steps), and a head that has learnt nothing has forgotten everything. With more epochs at a higher rate the
+head recovers, and so does a part of the backdoor, which the frozen layers still carry.
+
 Source: Qin et al., Revisiting personalized federated learning: robustness against backdoor attacks, KDD 2023; used in
 the Panacea papers on FedAvg's global model, Ditto's own and Panacea's generated ones. Any method will do here.
 
