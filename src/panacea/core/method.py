@@ -20,7 +20,7 @@ from panacea.core.aggregate import weighted_mean
 from panacea.core.local import Iterate, Local
 from panacea.core.parameters import Parameters
 from panacea.core.records import Tree, record
-from panacea.core.types import Batch, Cohort, Newcomers, Setting
+from panacea.core.types import Batch, Cohort, Newcomers, Setting, Steps
 
 if TYPE_CHECKING:
     from torch import nn
@@ -79,14 +79,14 @@ class Adaptation:
 
     Attributes:
         method: its `start`, `step` and `finish` are run with ``download = Model(params)``; the upload is a `Model`.
-        steps: local steps, None for the experiment's `local_steps`.
+        steps: local steps, or ``[rows]``; None for the experiment's `local_steps`.
         download: ``[rows, ...]`` what the programme starts from instead of ``Model(params)``.
         kept: ``[rows, ...]`` the client state it finds.
         then: of the parameters it ended with: the programme that follows, if any.
     """
 
     method: Method
-    steps: int | None = None
+    steps: Steps = None
     download: Tree = None
     kept: Tree = None
     then: Callable[[Parameters], Adaptation | None] | None = None

@@ -116,8 +116,13 @@ class TrainPart(Method):
         return part_step(self.scope, self.part, carry, batches, local)
 
 
-def part_step(scope: Scope, part: Part, carry: Iterate, batches: tuple[Batch, ...], local: Local) -> Iterate:
-    """One step in which the other part has no gradient, is not decayed and does not count in clipping."""
+def part_step(
+    scope: Scope, part: Part, carry: Iterate, batches: tuple[Batch, ...], local: Local, track: bool = True
+) -> Iterate:
+    """One step in which the other part has no gradient, is not decayed and does not count in clipping.
+
+    With `track` BatchNorm's running statistics follow.
+    """
     place = 0 if part == "chosen" else 1
 
     def only(moving: Tensor, fixed: Tensor) -> Tensor:
@@ -126,6 +131,6 @@ def part_step(scope: Scope, part: Part, carry: Iterate, batches: tuple[Batch, ..
         assert parts[0] is not None
         return scope.join(parts[0], parts[1])
 
-    gradient = local.grad(carry.params, batches[0])
+    gradient = local.grad(carry.params, batches[0], track=track)
     stepped = local.sgd(carry, only(gradient, torch.zeros_like(gradient)))
     return Iterate(only(stepped.params, carry.params), stepped.velocity)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -15,9 +15,11 @@ if TYPE_CHECKING:
     from panacea.core.random import Streams
     from panacea.graphs import ClientGraph
 
-__all__ = ["Batch", "Cohort", "Newcomers", "Setting"]
+__all__ = ["Batch", "Cohort", "Newcomers", "Setting", "Steps"]
 
 ClientIds = npt.NDArray[np.int64]
+Steps: TypeAlias = int | npt.NDArray[np.int64] | None
+"""Local steps: one number, one a row, or None for those of the experiment."""
 
 
 @dataclass(frozen=True)

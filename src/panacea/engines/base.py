@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import copy
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,12 +17,12 @@ from panacea.core.method import Method
 from panacea.core.random import Streams, sample_batches
 from panacea.core.records import Tree
 from panacea.core.round import Trained
-from panacea.core.types import Batch, ClientIds, Cohort
+from panacea.core.types import Batch, ClientIds, Cohort, Steps
 from panacea.data.federation import SPLITS, Federation
 from panacea.data.storage import contents, decoded, moved
 from panacea.models.target import TargetModel, sample_weights
 
-__all__ = ["FULL_PASS", "Engine", "LocalSettings", "Samples", "Scores"]
+__all__ = ["FULL_PASS", "Engine", "LocalSettings", "Samples", "Scores", "epoch_steps"]
 
 FULL_PASS = 1 << 40  # where the noise of passes over all samples begins in a client's stream: far behind its steps
 _GATHER_BYTES = 32 * 2**20  # inputs of several steps are gathered in one call, up to this much
@@ -56,11 +57,22 @@ class LocalSettings:
             lr = self.lr
         return Sgd(lr, self.momentum, self.weight_decay, self.clip)
 
-    def steps_of(self, ids: ClientIds, override: int | None) -> npt.NDArray[np.int64]:
+    def steps_of(self, ids: ClientIds, override: Steps) -> npt.NDArray[np.int64]:
         """Local steps of each of these clients."""
+        if isinstance(override, np.ndarray):
+            return override
         if override is not None or not isinstance(self.steps, np.ndarray):
             return np.full(len(ids), override if override is not None else self.steps, np.int64)
         return self.steps[ids]
+
+
+def epoch_steps(epochs: float, counts: npt.NDArray[np.int64], batch_size: int) -> npt.NDArray[np.int64]:
+    """``[clients]``: local steps that see about as many samples as so many passes over all of a client's, at least 1.
+
+    >>> epoch_steps(2, np.array([1, 64, 65]), 64)
+    array([2, 2, 3])
+    """
+    return np.maximum(np.ceil(epochs * counts / np.minimum(counts, batch_size)), 1).astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -89,6 +101,8 @@ class Samples:
         self.names = federation.names
         self.poisoned = False  # see `panacea.robustness`
         self._own_targets = False
+        self._marks: Tensor | None = None  # [samples] bool: inputs that are given out changed
+        self._change: Callable[[Tensor], Tensor] | None = None
 
     def counts(self, split: str, ids: ClientIds) -> npt.NDArray[np.int64]:
         """Samples of these clients in a split."""
@@ -105,6 +119,10 @@ class Samples:
         """Samples at flat positions of any shape."""
         flat = index.reshape(-1)
         x = decoded(self.x.index_select(0, flat if self.rows is None else self.rows[flat]), self.dtype)
+        if self._marks is not None and self._change is not None:
+            hit = self._marks[flat]
+            if bool(hit.any()):
+                x[hit] = self._change(x[hit])
         y = self.y.index_select(0, flat).reshape((*index.shape, *self.y.shape[1:]))
         return x.reshape((*index.shape, *self.x.shape[1:])), y
 
@@ -121,6 +139,25 @@ class Samples:
             span.copy_(targets)
         else:  # the first steps of these windows are all of the series that is theirs alone
             span[:, 0] = targets[:, 0]
+
+    def replace_inputs(self, positions: npt.NDArray[np.int64], change: Callable[[Tensor], Tensor]) -> None:
+        """Other inputs for the samples at some positions: what `change` makes of ``[samples, *inputs]``, as numbers.
+
+        They are changed whenever they are gathered. Nothing is stored, so neither the federation's tensors nor images
+        on disk are written to, whatever their type and order. All positions have the last change that was given.
+        """
+        if self._marks is None:
+            self._marks = torch.zeros(len(self.y), dtype=torch.bool, device=self.device)
+        self._marks[torch.from_numpy(positions).to(self.device)] = True
+        self._change = change
+
+    def chosen(self, positions: npt.NDArray[np.int64], bounds: npt.NDArray[np.int64], targets: Tensor) -> Samples:
+        """Other samples: the unchanged inputs at some positions, in this order, with own bounds and targets."""
+        made, order = copy.copy(self), torch.from_numpy(positions).to(self.device)
+        made.rows = order if self.rows is None else self.rows[order]
+        made.bounds, made.y, made._own_targets = bounds, targets.to(self.device), True
+        made.poisoned, made._marks, made._change = False, None, None
+        return made
 
     def batches(
         self, ids: ClientIds, round: int, purpose: str, steps: int, draws: int, batch_size: int
@@ -204,12 +241,14 @@ class Engine(Protocol):
         statistics: Tensor,
         cohort: Cohort,
         *,
-        steps: int | None = None,
+        steps: Steps = None,
         purpose: str = "train",
     ) -> Trained:
         """Local training of a cohort: ``[rows, ...]`` in, ``[rows, ...]`` out."""
         ...
 
-    def evaluate(self, params: Tensor, statistics: Tensor, ids: ClientIds, split: str) -> Scores:
-        """Score ``params [rows, P]`` on a split of the clients `ids`."""
+    def evaluate(
+        self, params: Tensor, statistics: Tensor, ids: ClientIds, split: str, samples: Samples | None = None
+    ) -> Scores:
+        """Score ``params [rows, P]`` on a split of the clients `ids`; of other samples than the engine's if given."""
         ...

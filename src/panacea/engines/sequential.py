@@ -16,7 +16,7 @@ from panacea.core.local import Local, run_local
 from panacea.core.method import Method
 from panacea.core.records import Tree, tree_index, tree_stack
 from panacea.core.round import Trained
-from panacea.core.types import Batch, ClientIds, Cohort
+from panacea.core.types import Batch, ClientIds, Cohort, Steps
 from panacea.engines.base import FULL_PASS, LocalSettings, Samples, Scores
 from panacea.errors import PanaceaError, RunFailure
 from panacea.models.target import TargetModel, objective, sample_losses, sample_metric, sample_weights
@@ -98,7 +98,7 @@ class SequentialEngine:
         statistics: Tensor,
         cohort: Cohort,
         *,
-        steps: int | None = None,
+        steps: Steps = None,
         purpose: str = "train",
     ) -> Trained:
         """Train the cohort's clients one by one."""
@@ -135,17 +135,19 @@ class SequentialEngine:
             torch.tensor(losses, dtype=torch.float64),
         )
 
-    def evaluate(self, params: Tensor, statistics: Tensor, ids: ClientIds, split: str) -> Scores:
+    def evaluate(
+        self, params: Tensor, statistics: Tensor, ids: ClientIds, split: str, samples: Samples | None = None
+    ) -> Scores:
         """Score clients one by one."""
         metric = np.full(len(ids), np.nan)
         loss = np.full(len(ids), np.nan)
         column = ("train", "val", "test").index(split)
-        task = self.target.task
+        task, samples = self.target.task, self.samples if samples is None else samples
         for row, client in enumerate(ids):
-            start, end = self.samples.bounds[client, column], self.samples.bounds[client, column + 1]
+            start, end = samples.bounds[client, column], samples.bounds[client, column + 1]
             if end == start:
                 continue
-            x, y = self.samples.gather(torch.arange(start, end, device=params.device))
+            x, y = samples.gather(torch.arange(start, end, device=params.device))
             with torch.no_grad():
                 outputs, _ = self.target.forward(params[row], statistics[row], x, training=False)
                 weight = sample_weights(task, y).double()

@@ -14,7 +14,7 @@ from panacea.core.local import Local, run_local
 from panacea.core.method import Method
 from panacea.core.records import Tree, leaves, tree_index, tree_map
 from panacea.core.round import Trained
-from panacea.core.types import Batch, ClientIds, Cohort
+from panacea.core.types import Batch, ClientIds, Cohort, Steps
 from panacea.engines.base import FULL_PASS, LocalSettings, Samples, Scores
 from panacea.engines.forward import build_forward
 from panacea.engines.scoring import Scorer
@@ -205,7 +205,7 @@ class VectorisedEngine:
         statistics: Tensor,
         cohort: Cohort,
         *,
-        steps: int | None = None,
+        steps: Steps = None,
         purpose: str = "train",
     ) -> Trained:
         """Train the cohort block by block."""
@@ -246,9 +246,12 @@ class VectorisedEngine:
         self.gradient_evaluations += int(grad.own_calls().sum()) + grad.extra_calls
         return Trained(uploads, kept, grad.statistics, grad.mean_loss())
 
-    def evaluate(self, params: Tensor, statistics: Tensor, ids: ClientIds, split: str) -> Scores:
+    def evaluate(
+        self, params: Tensor, statistics: Tensor, ids: ClientIds, split: str, samples: Samples | None = None
+    ) -> Scores:
         """Score all clients in as few calls as memory allows."""
-        return Scorer(self.forward, self.target, self.samples, self.block)(params, statistics, ids, split)
+        samples = self.samples if samples is None else samples
+        return Scorer(self.forward, self.target, samples, self.block)(params, statistics, ids, split)
 
 
 def tree_map_join(parts: list[Trained]) -> Trained:

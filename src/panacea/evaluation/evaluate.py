@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +13,7 @@ from panacea.core.method import Adaptation, Method, Model
 from panacea.core.round import State
 from panacea.core.types import ClientIds, Cohort, Newcomers
 from panacea.data.federation import Federation
-from panacea.engines.base import Engine, Scores
+from panacea.engines.base import Engine, Samples, Scores
 from panacea.models.target import TargetModel
 
 __all__ = ["Evaluation", "admitted_models", "evaluate_alternatives", "evaluate_clients", "personal_models"]
@@ -21,11 +21,17 @@ __all__ = ["Evaluation", "admitted_models", "evaluate_alternatives", "evaluate_c
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Per-client scores of one round: `test` and `val` in the order of `train_ids`, `novel` in that of `novel_ids`."""
+    """Per-client scores of one round: `test` and `val` in the order of `train_ids`, `novel` in that of `novel_ids`.
+
+    `asr` and `novel_asr` likewise: percent of a client's triggered test samples that are taken for the attack's target;
+    None where there is no trigger.
+    """
 
     test: Scores
     val: Scores
     novel: Scores
+    asr: npt.NDArray[np.float64] | None = None
+    novel_asr: npt.NDArray[np.float64] | None = None
 
 
 def personal_models(
@@ -74,35 +80,77 @@ def _adapted(
 _MODEL_BYTES = 2**29  # personal models held at a time
 
 
-def evaluate_clients(method: Method, state: State, engine: Engine, federation: Federation) -> Evaluation:
-    """Score all clients, some at a time, so that memory does not grow with the number of clients."""
+def evaluate_clients(
+    method: Method, state: State, engine: Engine, federation: Federation, triggered: Samples | None = None
+) -> Evaluation:
+    """Score all clients, some at a time, so that memory does not grow with the number of clients.
+
+    Args:
+        method: whose models.
+        state: after some round.
+        engine: how.
+        federation: the clients.
+        triggered: the same clients' test samples with a backdoor's trigger, labelled with its target, if there is one.
+    """
     chunk = _chunk(engine)
-    test, val = [], []
+    test, val, asr, novel_asr = [], [], [], []
     for ids in _chunks(federation.train_ids, chunk):
         params, statistics = personal_models(method, state, engine, federation, ids, novel=False)
         test.append(engine.evaluate(params, statistics, ids, "test"))
         val.append(engine.evaluate(params, statistics, ids, "val"))
+        asr.append(_success(engine, params, statistics, ids, triggered))
     novel = []
     for ids in _chunks(federation.novel_ids, chunk):
         params, statistics = personal_models(method, state, engine, federation, ids, novel=True)
         novel.append(engine.evaluate(params, statistics, ids, "test"))
-    return Evaluation(_join(test), _join(val), _join(novel))
+        novel_asr.append(_success(engine, params, statistics, ids, triggered))
+    if triggered is None:
+        return Evaluation(_join(test), _join(val), _join(novel))
+    return Evaluation(_join(test), _join(val), _join(novel), _column(asr), _column(novel_asr))
+
+
+def _success(
+    engine: Engine, params: Tensor, statistics: Tensor, ids: ClientIds, triggered: Samples | None
+) -> npt.NDArray[np.float64]:
+    """``[rows]``: percent of the triggered samples that are taken for what they are labelled with; NaN without any."""
+    if triggered is None or not len(triggered.y):
+        return np.full(len(ids), np.nan)
+    return engine.evaluate(params, statistics, ids, "test", triggered).metric
 
 
 def evaluate_alternatives(
-    method: Method, state: State, engine: Engine, federation: Federation
+    method: Method,
+    state: State,
+    engine: Engine,
+    federation: Federation,
+    further: Callable[[Engine, Cohort], dict[str, Adaptation]] | None = None,
+    triggered: Samples | None = None,
 ) -> dict[str, npt.NDArray[np.float64]]:
-    """By name of each of the method's alternatives: the test metric of every client, ``[clients]``."""
+    """By name of each alternative: the test metric of every client, ``[clients]``; of ``<name>_asr`` its success rate.
+
+    Args:
+        method: whose alternatives.
+        state: after the last round.
+        engine: how.
+        federation: the clients.
+        further: more of them, for any method: a defence's.
+        triggered: see `evaluate_clients`.
+    """
     found: dict[str, npt.NDArray[np.float64]] = {}
     chunk = _chunk(engine)
     for novel, group in ((False, federation.train_ids), (True, federation.novel_ids)):
         for ids in _chunks(group, chunk):
             cohort = Cohort.of(ids, federation.counts("train"), state.round, engine.target.initial)
-            for name, adaptation in method.alternatives(state.server, state.clients, cohort).items():
+            programmes = method.alternatives(state.server, state.clients, cohort)
+            programmes |= {} if further is None else further(engine, cohort)
+            for name, adaptation in programmes.items():
                 own = personal_models(method, state, engine, federation, ids, novel=novel)
                 params, statistics = _adapted(adaptation, *own, engine, cohort)
                 metric = found.setdefault(name, np.full(len(federation), np.nan))
                 metric[ids] = engine.evaluate(params, statistics, ids, "test").metric
+                if triggered is not None:
+                    asr = found.setdefault(f"{name}_asr", np.full(len(federation), np.nan))
+                    asr[ids] = _success(engine, params, statistics, ids, triggered)
     return found
 
 
@@ -115,7 +163,8 @@ def _chunks(ids: ClientIds, size: int) -> Iterator[ClientIds]:
 
 
 def _join(parts: list[Scores]) -> Scores:
-    def column(values: list[npt.NDArray[np.float64]]) -> npt.NDArray[np.float64]:
-        return np.concatenate(values) if values else np.zeros(0)
+    return Scores(_column([p.metric for p in parts]), _column([p.loss for p in parts]))
 
-    return Scores(column([p.metric for p in parts]), column([p.loss for p in parts]))
+
+def _column(values: list[npt.NDArray[np.float64]]) -> npt.NDArray[np.float64]:
+    return np.concatenate(values) if values else np.zeros(0)

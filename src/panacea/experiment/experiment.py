@@ -20,6 +20,7 @@ from panacea.data.federation import Federation
 from panacea.data.load import load_share, resolve_keys
 from panacea.data.registry import TrainingDefaults, find_dataset
 from panacea.engines import Engine, LocalSettings, default_block, make_engine
+from panacea.engines.base import epoch_steps
 from panacea.errors import RequestError
 from panacea.experiment.checkpoint import Checkpoint
 from panacea.experiment.config import ExperimentConfig, Section, identity
@@ -30,7 +31,7 @@ from panacea.methods import make_method
 from panacea.models import build_model
 from panacea.models.registry import resolve_model
 from panacea.models.target import TargetModel
-from panacea.robustness import Attack, Guard, choose_attackers, make_attack, make_defence
+from panacea.robustness import Attack, Guard, choose_attackers, make_attack, make_defence, triggered_tests
 
 __all__ = ["Experiment"]
 
@@ -50,6 +51,7 @@ class Experiment:
         state: server, clients, statistics, round.
         history: evaluations so far.
         attackers: the clients that attack, if any.
+        triggered: test samples with a backdoor's trigger, if the attack has one (even if nobody attacks).
         defence: what the server does about it.
         visits: ``[clients]`` how often each client took part.
         refused: ``[clients]`` how often its upload was not used.
@@ -87,7 +89,9 @@ class Experiment:
         built = self.method.enlarge(built, task, self.streams)
         self.target = TargetModel(built, task, getattr(torch, config.dtype))
         self.config = self._resolved(config, defaults, module)
+        self.defence.check(self.target)
         self.engine = self._engine()
+        self.triggered = triggered_tests(attack, self.engine.samples)
         self.state = self._initial_state()
         self.history = History(task.higher_is_better, ~self.malicious[self.federation.train_ids])
         self.visits = np.zeros(len(self.federation), np.int64)
@@ -151,9 +155,7 @@ class Experiment:
         config = self.config
         if config.local_epochs is None:
             return config.local_steps or 1
-        counts = self.federation.counts("train")
-        batch = np.minimum(counts, config.batch_size or 1)
-        return np.maximum(np.ceil(config.local_epochs * counts / batch), 1).astype(np.int64)
+        return epoch_steps(config.local_epochs, self.federation.counts("train"), config.batch_size or 1)
 
     def _initial_state(self) -> State:
         config, clients = self.config, len(self.federation)

@@ -17,6 +17,8 @@ from panacea.evaluation.metrics import mean, spread, worst_decile
 
 __all__ = ["History"]
 
+_SUCCESS = ("asr", "novel_asr")  # of an `Evaluation`, where there is a backdoor
+
 
 @dataclass
 class History:
@@ -61,7 +63,13 @@ class History:
         if n["best_mean"] is None or self._better(value, n["best_mean"]):
             n["best_mean"], n["best_round"] = _plain(value), round
         self.last = evaluation
-        return {
+        success = {}
+        if evaluation.asr is not None and evaluation.novel_asr is not None:
+            success = {
+                "asr_mean": _plain(mean(evaluation.asr[self.honest])),
+                "asr_novel_mean": _plain(mean(evaluation.novel_asr)),
+            }
+        return success | {
             "round": round,
             "mean": _plain(value),
             "std": _plain(spread(test.metric)),
@@ -90,6 +98,9 @@ class History:
                 scores: Scores = getattr(evaluation, split)
                 out[f"{when}.{split}.metric"] = torch.from_numpy(scores.metric)
                 out[f"{when}.{split}.loss"] = torch.from_numpy(scores.loss)
+            for name in _SUCCESS:
+                values = getattr(evaluation, name, None)
+                out |= {} if values is None else {f"{when}.{name}": torch.from_numpy(values)}
         return out
 
     def restore(self, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
@@ -97,11 +108,13 @@ class History:
         self.numbers = dict(numbers)
         for when in ("selected", "last"):
             if f"{when}.test.metric" in tensors:
-                parts = [
+                test, val, novel = (
                     Scores(*(np.asarray(tensors[f"{when}.{split}.{kind}"].numpy()) for kind in ("metric", "loss")))
                     for split in ("test", "val", "novel")
-                ]
-                setattr(self, when, Evaluation(*parts))
+                )
+                success = (tensors.get(f"{when}.{name}") for name in _SUCCESS)
+                known = (None if values is None else np.asarray(values.numpy()) for values in success)
+                setattr(self, when, Evaluation(test, val, novel, *known))
 
 
 def _plain(value: float) -> float | None:

@@ -74,9 +74,9 @@ def summarised(experiment: Experiment) -> dict[str, Any]:
     undone = method_numbers(experiment).get("undone")
     if undone is not None:
         values["undone"] = undone
-    values |= _under_attack(experiment)
+    values |= _under_attack(experiment) | _success(selected, last, honest)
     for name, metric in experiment.alternatives.items():
-        for who, ids in (("", experiment.federation.train_ids), ("novel_", experiment.federation.novel_ids)):
+        for who, ids in (("", experiment.federation.train_ids[honest]), ("novel_", experiment.federation.novel_ids)):
             values |= {f"final_{name}_{who}mean": mean(metric[ids]), f"final_{name}_{who}std": spread(metric[ids])}
     return {key: None if isinstance(v, float) and not math.isfinite(v) else v for key, v in values.items()}
 
@@ -101,9 +101,30 @@ def _under_attack(experiment: Experiment) -> dict[str, Any]:
     }
 
 
+def _success(selected: Evaluation, last: Evaluation, honest: np.ndarray[Any, np.dtype[np.bool_]]) -> dict[str, Any]:
+    """A backdoor's success with honest and with novel clients, where the attack is one."""
+    values = {}
+    for when, evaluation in (("", selected), ("final_", last)):
+        if evaluation.asr is not None and evaluation.novel_asr is not None:
+            values[f"{when}asr_mean"] = mean(evaluation.asr[honest])
+            values[f"{when}asr_novel_mean"] = mean(evaluation.novel_asr)
+    return values
+
+
 def client_columns(experiment: Experiment) -> tuple[str, ...]:
-    """The columns of `client_table`: the common ones, and one for each of the method's alternatives."""
-    return CLIENT_COLUMNS + tuple(f"final_{name}" for name in experiment.alternatives)
+    """The columns of `client_table`: the common ones, and those that only some runs have."""
+    return CLIENT_COLUMNS + tuple(_further_columns(experiment))
+
+
+def _further_columns(experiment: Experiment) -> dict[str, np.ndarray[Any, np.dtype[np.float64]]]:
+    """``[clients]`` each: a backdoor's success, and the metric of every alternative."""
+    federation, history, columns = experiment.federation, experiment.history, {}
+    for name, evaluation in (("asr", history.selected), ("final_asr", history.last)):
+        if evaluation is not None and evaluation.asr is not None:
+            columns[name] = np.full(len(federation), np.nan)
+            columns[name][federation.train_ids] = evaluation.asr
+            columns[name][federation.novel_ids] = evaluation.novel_asr
+    return columns | {f"final_{name}": metric for name, metric in experiment.alternatives.items()}
 
 
 def client_table(experiment: Experiment) -> list[tuple[Any, ...]]:
@@ -125,13 +146,14 @@ def client_table(experiment: Experiment) -> list[tuple[Any, ...]]:
     final = column(history.last, "test", "metric")
     degree = np.zeros(clients, np.int64) if federation.graph is None else federation.graph.degree
     counts = [federation.counts(split) for split in ("train", "val", "test")]
+    further = _further_columns(experiment).values()
     return [
         (
             i, federation.names[i], int(federation.novel[i]), int(experiment.malicious[i]),
             *(int(c[i]) for c in counts), float(metric[i]), float(loss[i]), float(val[i]), float(final[i]),
             int(degree[i]), None if federation.groups is None else int(federation.groups[i]), int(experiment.visits[i]),
             int(experiment.refused[i]),
-            *(float(metric[i]) for metric in experiment.alternatives.values()),
+            *(float(values[i]) for values in further),
         )
         for i in range(clients)
     ]  # fmt: skip

@@ -77,9 +77,11 @@ def run_experiment(
                         _save(experiment, directory)  # otherwise it was saved just now
                     where = "" if directory is None else f"; go on with: panacea resume {directory.path}"
                     raise Interrupted(f"interrupted after round {experiment.state.round}{where}")
+        _poison(experiment, experiment.state.round)  # a run that was complete has not done so yet
         experiment.alternatives = evaluate_alternatives(
-            experiment.method, experiment.state, experiment.engine, experiment.federation
-        )
+            experiment.method, experiment.state, experiment.engine, experiment.federation,
+            experiment.defence.alternatives, experiment.triggered,
+        )  # fmt: skip
         summary = summarised(experiment)
         if directory is not None:
             write_results(experiment, directory, summary)
@@ -93,8 +95,7 @@ def _one_round(experiment: Experiment, directory: RunDirectory | None, callbacks
     round = experiment.state.round + 1
     started = time.perf_counter()
     cohort = experiment.cohort(round)
-    if experiment.attackers is not None:
-        experiment.attackers.poison(experiment.engine.samples, round)
+    _poison(experiment, round)
     experiment.state, report = run_round(
         experiment.method, experiment.state, cohort, experiment.engine, experiment.attackers, experiment.defence
     )
@@ -124,6 +125,11 @@ def _one_round(experiment: Experiment, directory: RunDirectory | None, callbacks
         append_line(directory.timings, timing)
 
 
+def _poison(experiment: Experiment, round: int) -> None:
+    if experiment.attackers is not None:
+        experiment.attackers.poison(experiment.engine.samples, round)
+
+
 def _note_refused(experiment: Experiment, report: Report, directory: RunDirectory | None) -> None:
     """Who sent what could not be used, and why: counted for the metrics, and a line each in `refused.jsonl`."""
     for client, reason in report.refused.items():
@@ -138,7 +144,7 @@ def _evaluate(
     experiment: Experiment, report: Report, directory: RunDirectory | None, callbacks: Sequence[Callback]
 ) -> None:
     state, method, history = experiment.state, experiment.method, experiment.history
-    evaluation = evaluate_clients(method, state, experiment.engine, experiment.federation)
+    evaluation = evaluate_clients(method, state, experiment.engine, experiment.federation, experiment.triggered)
     _refuse_divergence(experiment, evaluation)
     line = history.add(state.round, evaluation)
     line |= {

@@ -1,7 +1,9 @@
 """Clients that lie, and servers that do not believe everything."""
 
 from panacea.robustness.adversary import Attackers, choose_attackers
-from panacea.robustness.attacks import ATTACKS, Attack, AttackKeys, make_attack
+from panacea.robustness.attacks import ATTACKS, make_attack
+from panacea.robustness.backdoors import triggered_tests
+from panacea.robustness.base import Attack, AttackKeys
 from panacea.robustness.defences import DEFENCES, DefenceKeys, Guard, make_defence
 
 __all__ = [
@@ -15,4 +17,5 @@ __all__ = [
     "choose_attackers",
     "make_attack",
     "make_defence",
+    "triggered_tests",
 ]

@@ -14,7 +14,7 @@ from panacea.core.types import Cohort
 from panacea.data.federation import Federation
 from panacea.engines.base import Samples
 from panacea.errors import RequestError
-from panacea.robustness.attacks import Attack
+from panacea.robustness.base import Attack
 from panacea.robustness.updates import applied, updates_of
 
 __all__ = ["Attackers", "choose_attackers"]
@@ -44,25 +44,30 @@ class Attackers:
         return uploads if changed is None else tree_where(attacks[:, None], applied(unchanged, changed), uploads)
 
     def poison(self, samples: Samples, round: int) -> None:
-        """Change the attackers' train targets, once, before the first round of the attack (or after a resume)."""
+        """Change the attackers' train targets and inputs, once, before the attack's first round (or after a resume)."""
         if round < self.attack.keys.start or samples.poisoned:
             return
         for client in np.flatnonzero(self.who):
             first, end = samples.bounds[client, :2]
             old = samples.y[first:end]
             if samples.task.kind == "classification":
-                stream = self.streams.numpy("attack labels", client=int(client))
-                labels = self.attack.labels(old.cpu().numpy(), samples.task.classes, stream)
+                labels = self.attack.labels(old.cpu().numpy(), samples.task.classes, self._stream(int(client)))
                 changed = None if labels is None else torch.from_numpy(labels).to(old)
             else:
                 changed = self.attack.targets(old)
             if changed is not None:
                 samples.replace_targets(int(first), changed)
+            marked = self.attack.marked(int(end - first), self._stream(int(client)))
+            if marked is not None:
+                samples.replace_inputs(first + marked, self.attack.trigger)
         samples.poisoned = True
+
+    def _stream(self, client: int) -> np.random.Generator:
+        return self.streams.numpy("attack labels", client=client)
 
 
 def choose_attackers(attack: Attack, federation: Federation, streams: Streams) -> Attackers | None:
-    """Who attacks: `attack.clients`, else ``round(ratio * training clients)`` of them by the seed; None if nobody.
+    """Who attacks: `attack.clients`, else as many as the attack says by the seed; None if nobody.
 
     Raises:
         RequestError: the attack does not suit the task, or a client is unknown or novel.
@@ -73,12 +78,13 @@ def choose_attackers(attack: Attack, federation: Federation, streams: Streams) -
     if attack.tasks != "any" and (attack.tasks == "classification") != (kind == "classification"):
         suits = "classification" if attack.tasks == "classification" else "regression and forecasting"
         raise RequestError(f"attack={attack.name} is for {suits}; {federation.name} is a {kind} task")
+    attack.check(federation)
     who = np.zeros(len(federation), np.bool_)
     if keys.clients is not None:
         who[[_client(federation, given) for given in keys.clients]] = True
     else:
-        count = round(keys.ratio * len(federation.train_ids))
-        who[streams.numpy("attackers").choice(federation.train_ids, count, replace=False)] = True
+        able = federation.train_ids
+        who[streams.numpy("attackers").choice(able, attack.attackers(len(able)), replace=False)] = True
     return Attackers(attack, who, streams) if who.any() else None
 
 

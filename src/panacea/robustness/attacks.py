@@ -14,6 +14,8 @@ With D_i = upload - what it would have sent without training (`Method.unchanged`
                    (a little is enough, Baruch et al. 2019); z such that enough honest clients are farther out
     minmax         D' = mean - g std, g as large as no attacker is farther from any honest update than the two
                    farthest of those are from each other (Shejwalkar and Houmansadr 2021)
+    backdoor_blended, backdoor_patch
+                   a pattern in some train images, all labelled alike: `panacea.robustness.backdoors`
 
 In methods with several uploads all of them are changed (SCAFFOLD's control variate too); what a client keeps for itself
 (Ditto's, APFL's, pFedMe's own models) is not touched. Attackers' own test labels stay clean.
@@ -28,57 +30,20 @@ Differences from the papers:
 from __future__ import annotations
 
 from statistics import NormalDist
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import Tensor
 
 from panacea.core.random import Streams
 from panacea.core.validation import validated
 from panacea.errors import unknown
+from panacea.robustness.backdoors import BackdoorBlended, BackdoorPatch
+from panacea.robustness.base import Attack, AttackKeys, Labels
 
-__all__ = ["ATTACKS", "Attack", "AttackKeys", "make_attack"]
-
-Labels = npt.NDArray[np.int64]
-
-
-class AttackKeys(BaseModel):
-    """Keys every attack has (`attack.*`)."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    ratio: float = Field(0.2, ge=0, le=1, description="share of the training clients that attack, drawn by the seed")
-    clients: tuple[int | str, ...] | None = Field(
-        None, description="these clients attack, by number or name; instead of attack.ratio"
-    )
-    start: int = Field(1, ge=1, description="first round in which they do")
-
-
-class Attack:
-    """One attack; a subclass changes targets, or updates, or both."""
-
-    name: ClassVar[str] = "none"
-    summary: ClassVar[str] = "everybody is honest"
-    key_model: ClassVar[type[AttackKeys]] = AttackKeys
-    tasks: ClassVar[Literal["any", "classification", "amounts"]] = "any"
-
-    def __init__(self, keys: AttackKeys) -> None:
-        self.keys = keys
-
-    def labels(self, y: Labels, classes: int, stream: np.random.Generator) -> Labels | None:
-        """Other labels ``[samples]`` for an attacker's train split; None where labels stay."""
-        return None
-
-    def targets(self, y: Tensor) -> Tensor | None:
-        """Other targets ``[samples, ...]`` for an attacker's train split (not classification); None: as they are."""
-        return None
-
-    def updates(self, updates: Tensor, attacks: Tensor, streams: Streams, round: int) -> Tensor | None:
-        """Other updates ``[rows, D]`` (those of honest rows are not used), attackers ``[rows]``; None: as they are."""
-        return None
+__all__ = ["ATTACKS", "make_attack"]
 
 
 class LabelFlipKeys(AttackKeys):
@@ -222,6 +187,7 @@ ATTACKS: dict[str, type[Attack]] = {
     cls.name: cls
     for cls in (
         Attack, LabelFlip, TargetShift, ModelPoisoning, SignFlip, Noise, Absent, ALittleIsEnough, MinMax,
+        BackdoorBlended, BackdoorPatch,
     )
 }  # fmt: skip
 """By name; `none` is no attack."""

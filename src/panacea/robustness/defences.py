@@ -5,6 +5,7 @@ r"""What a server does against clients that lie; uploads that hold NaN or infini
     median, trimmed_mean, krum, multi_krum, geometric_median
                       every client's update is replaced by the robust mean of all (`panacea.robustness.aggregators`), so
                       that whatever mean the method takes is that one; for methods that average
+    simple_tuning     clients make their last layer anew after training (`panacea.robustness.tuning`), scored apart
 
 A refused upload counts as if its client had trained nothing and is given no weight.
 """
@@ -18,13 +19,16 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
-from panacea.core.method import Method
+from panacea.core.method import Adaptation, Method
 from panacea.core.records import Tree, leaves, record
 from panacea.core.screening import Judged, refuse
 from panacea.core.types import Cohort
 from panacea.core.validation import validated
+from panacea.engines.base import Engine
 from panacea.errors import RequestError, unknown
+from panacea.models.target import TargetModel
 from panacea.robustness import aggregators
+from panacea.robustness.tuning import last_layer, tuning
 from panacea.robustness.updates import applied, updates_of
 
 __all__ = ["DEFENCES", "DefenceKeys", "Guard", "make_defence"]
@@ -58,6 +62,13 @@ class Guard:
         if not leaves(judged.uploads) or not bool(trusted.any()):
             return memory, judged
         return self.weigh(memory, judged, updates_of(judged.unchanged, judged.uploads), trusted, sent, cohort)
+
+    def check(self, target: TargetModel) -> None:
+        """Refuse a network this defence cannot work on, with a `RequestError`."""
+
+    def alternatives(self, engine: Engine, cohort: Cohort) -> dict[str, Adaptation]:
+        """Like `Method.alternatives`: what clients do for themselves after training, each scored apart."""
+        return {}
 
     def restored(self, tensors: dict[str, Tensor]) -> Tree:
         """The memory from a checkpoint's tensors, named ``memory...``; None where there are none."""
@@ -216,8 +227,35 @@ class GeometricMedian(RobustMean):
         return aggregators.geometric_median(updates)
 
 
+class SimpleTuningKeys(DefenceKeys):
+    """Keys of `simple_tuning`."""
+
+    epochs: float = Field(10, gt=0, description="passes over a client's train samples")
+    lr: float = Field(0.01, gt=0, description="learning rate of the last layer")
+
+
+class SimpleTuning(Guard):
+    """See the module."""
+
+    name, summary = "simple_tuning", "after training clients make their last layer anew; scored apart as `tuned`"
+    key_model = SimpleTuningKeys
+    keys: SimpleTuningKeys
+
+    def judge(self, memory: Tree, judged: Judged, sent: Tensor, cohort: Cohort) -> tuple[Tree, Judged]:
+        """The server does nothing."""
+        return memory, judged
+
+    def check(self, target: TargetModel) -> None:
+        """The last layer must be linear."""
+        last_layer(target)
+
+    def alternatives(self, engine: Engine, cohort: Cohort) -> dict[str, Adaptation]:
+        """The tuned models."""
+        return {"tuned": tuning(engine, cohort, self.keys.epochs, self.keys.lr)}
+
+
 DEFENCES: dict[str, type[Guard]] = {
-    cls.name: cls for cls in (Guard, Screen, Clip, Median, TrimmedMean, Krum, MultiKrum, GeometricMedian)
+    cls.name: cls for cls in (Guard, Screen, Clip, Median, TrimmedMean, Krum, MultiKrum, GeometricMedian, SimpleTuning)
 }
 """By name; `none` only refuses what is not finite."""
 
