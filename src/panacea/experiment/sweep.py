@@ -49,6 +49,7 @@ def split_sweep(keys: Mapping[str, Any], methods: Sequence[str]) -> tuple[dict[s
     Raises:
         RequestError: more than two keys are varied, one of them cannot be, or a value is given twice.
     """
+    keys = {key: _with_none(key, value) for key, value in keys.items()}
     axes = [Axis(key, _distinct(key, value)) for key, value in keys.items() if _is_varied(key, value, keys, methods)]
     if len(axes) > _MOST:
         given = ", ".join(axis.key for axis in axes)
@@ -58,6 +59,13 @@ def split_sweep(keys: Mapping[str, Any], methods: Sequence[str]) -> tuple[dict[s
     if keys.get("attack", "none") == "none" and any(key.startswith("attack.") for key in varied):
         raise RequestError(f"{axes[0].key} has no effect without an attack; for example attack=label_flip")
     return {key: value for key, value in keys.items() if key not in varied}, tuple(axes)
+
+
+def _with_none(key: str, value: Any) -> Any:
+    """`defence=none,median` reads as no value and one: here the first is a name."""
+    if key not in ("attack", "defence"):
+        return value
+    return ["none" if one is None else one for one in value] if isinstance(value, list) else value or "none"
 
 
 def _distinct(key: str, values: Sequence[Any]) -> tuple[Any, ...]:

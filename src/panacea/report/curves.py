@@ -60,7 +60,8 @@ def _curve(axes: Axes, swept: Swept, line: Line, number: int) -> None:
     mean = np.array([np.nan if cell.mean is None else cell.mean for cell in line.cells])
     around = np.array([0.0 if cell.spread is None else cell.spread for cell in line.cells])
     if around.any():
-        axes.fill_between(place, mean - around, mean + around, color=colour, alpha=0.13, linewidth=0)
+        top = np.minimum(mean + around, 100) if swept.higher_is_better else mean + around
+        axes.fill_between(place, np.maximum(mean - around, 0), top, color=colour, alpha=0.13, linewidth=0)
     look: dict[str, Any] = {"marker": _MARKERS[number % len(_MARKERS)], "markersize": 4, "linewidth": 1.4}
     axes.plot(place, mean, color=colour, label=line.method, linestyle="-" if number < len(COLOURS) else "--", **look)
     if not axis.numeric:
