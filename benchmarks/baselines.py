@@ -17,12 +17,12 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
-import multiprocessing
 import statistics
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
+
+from stored import numbers, run_all
 
 METHODS = (
     "separate", "fedavg", "fedavg_ft", "fedprox", "fedprox_ft", "scaffold", "fedper", "fedrep", "apfl", "perfedavg",
@@ -53,35 +53,6 @@ WITH_GRAPH = ("sfl", "panacea", "panacea_gn")
 LRS = {setting: [0.1] if setting.startswith("fl60") else [0.03, 0.1, 0.3] for setting in SETTINGS}  # 0.1 is fl60's own
 
 
-def train(keys: dict[str, Any]) -> dict[str, Any]:
-    """One run: its keys, what it chose on validation data, and every client's test metric."""
-    import numpy as np
-    import torch
-
-    from panacea.errors import PanaceaError
-    from panacea.experiment.config import build_config
-    from panacea.experiment.experiment import Experiment
-    from panacea.experiment.runner import run_experiment
-
-    torch.set_num_threads(1)
-    try:
-        experiment = Experiment(build_config(keys))
-        summary = run_experiment(experiment)
-    except PanaceaError as error:
-        return {"keys": keys, "error": str(error)}
-    chosen, last = experiment.history.selected, experiment.history.last
-    assert chosen is not None
-    assert last is not None
-    return {
-        "keys": keys,
-        "summary": summary,
-        "val": float(np.mean(chosen.val.metric)),
-        "chosen": [float(v) for v in chosen.test.metric],
-        "last": [float(v) for v in last.test.metric],
-        "novel": [float(v) for v in last.novel.metric],
-    }
-
-
 def jobs(setting: str, methods: Iterable[str], lrs: Iterable[float], seeds: Iterable[int]) -> Iterator[dict[str, Any]]:
     """The keys of every run of a table."""
     digits = SETTINGS[setting]["data"] == "digits"
@@ -90,18 +61,6 @@ def jobs(setting: str, methods: Iterable[str], lrs: Iterable[float], seeds: Iter
         variants = VARIANTS.get(method, [{}]) if digits else [{}]
         for lr, variant, seed in itertools.product(lrs, variants, seeds):
             yield {**SETTINGS[setting], **graph, "method": method, **variant, "lr": lr, "seed": seed}
-
-
-def run_all(wanted: list[dict[str, Any]], store: Path, workers: int) -> list[dict[str, Any]]:
-    """Results of all wanted runs; only those not in the store are trained."""
-    known = [json.loads(line) for line in store.read_text().splitlines()] if store.exists() else []
-    missing = [keys for keys in wanted if not any(result["keys"] == keys for result in known)]
-    with multiprocessing.get_context("spawn").Pool(workers) as pool, store.open("a") as file:
-        for result in pool.imap_unordered(train, missing):
-            known.append(result)
-            print(json.dumps(result), file=file, flush=True)
-            print(f"{len(known)} runs kept, {len(missing)} were missing", end="\r", flush=True)
-    return [next(result for result in known if result["keys"] == keys) for keys in wanted]
 
 
 def settings_of(results: list[dict[str, Any]], method: str) -> dict[str, list[dict[str, Any]]]:
@@ -169,12 +128,6 @@ def _spread(values: list[float]) -> float:
     return statistics.stdev(values) if len(values) > 1 else 0.0
 
 
-def _numbers(text: str) -> list[int]:
-    """``0,1,2`` or ``0..2``."""
-    first, dots, last = text.partition("..")
-    return list(range(int(first), int(last) + 1)) if dots else [int(number) for number in text.split(",")]
-
-
 def main() -> None:
     """Train what is missing and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -189,8 +142,7 @@ def main() -> None:
     given = parser.parse_args()
     methods = given.methods.split(",")
     lrs = LRS[given.setting] if given.lrs is None else [float(lr) for lr in given.lrs.split(",")]
-    given.store.parent.mkdir(parents=True, exist_ok=True)
-    wanted = list(jobs(given.setting, methods, lrs, _numbers(given.seeds)))
+    wanted = list(jobs(given.setting, methods, lrs, numbers(given.seeds)))
     results = run_all(wanted, given.store, given.workers)
     if not given.no_table:
         report(given.setting, results, methods, given.each)

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
 from pydantic import BaseModel
 
+from panacea.cli.attacking import kinds, suits
 from panacea.cli.datasets import card_lines
 from panacea.cli.show import FACTS, UNIT
 from panacea.data.registry import dataset_names, find_dataset
 from panacea.experiment.config import key_help
+from panacea.experiment.table import markdown_table as table
 from panacea.graphs.keys import GRAPHS, GraphKeys
 from panacea.methods import find_method, method_names
 from panacea.models import find_model, model_names
+from panacea.robustness import AttackKeys, aggregators
 
 HERE = Path(__file__).parent
 NOTE = "<!-- written by docs/generate.py (make docs); do not edit -->\n\n"
-
-
-def table(header: list[str], rows: list[list[str]]) -> str:
-    """A Markdown table."""
-    clean = [[cell.replace("|", "\\|").replace("\n", " ") for cell in row] for row in rows]
-    lines = [header, ["---"] * len(header), *clean]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
 def fields(model: type[BaseModel], prefix: str, without: Iterable[str] = ()) -> str:
@@ -86,7 +83,26 @@ def keys_page() -> str:
     return "\n".join(parts)
 
 
-PAGES = {"methods.md": methods_page, "datasets.md": datasets_page, "keys.md": keys_page}
+def attacks_page() -> str:
+    """Every attack and defence: what it does, what it suits, its keys, and the formulas of its module."""
+    parts = ["# Attacks and defences\n", "[robustness.md](robustness.md) says how to use them and what is measured.\n"]
+    for kind, entries in kinds().items():
+        parts.append(f"## {kind.capitalize()}s\n")
+        rows = [[f"`{name}`", cls.summary, suits(cls)] for name, cls in entries.items()]
+        parts.append(table([f"`{kind}=`", "what it does", "for"], rows))
+        common = AttackKeys.model_fields if kind == "attack" else {}
+        if common:
+            parts += ["Keys of every attack:\n", fields(AttackKeys, "attack")]
+        for name, cls in entries.items():
+            if set(cls.key_model.model_fields) - set(common):
+                parts += [f"Keys of `{name}`:\n", fields(cls.key_model, kind, without=common)]
+        pages = dict.fromkeys(sys.modules[cls.__module__].__doc__ for cls in entries.values())
+        pages |= {aggregators.__doc__: None} if kind == "defence" else {}
+        parts += [f"```text\n{inspect.cleandoc(page).strip()}\n```\n" for page in pages if page]
+    return "\n".join(parts)
+
+
+PAGES = {"methods.md": methods_page, "datasets.md": datasets_page, "keys.md": keys_page, "attacks.md": attacks_page}
 
 if __name__ == "__main__":
     for file, make in PAGES.items():

@@ -53,7 +53,11 @@ def resume(
 def compare(arguments: Arguments = None, as_json: AsJson = False, quiet: Quiet = False, debug: Debug = False) -> None:
     """Train several methods on several seeds and print one table. Finished runs are not repeated.
 
+    A key given several values where it takes one is varied: a table and a curve per method. Two such keys at most.
+
     Example: panacea compare data=fl60 methods=separate,fedavg,fedavg_ft seeds=0..2 rounds=200
+
+    Example: panacea compare data=fl60 methods=fedavg,panacea seeds=0..2 attack=label_flip attack.ratio=0..0.5:0.1
     """
     from panacea.cli.comparing import compare_methods  # noqa: PLC0415
 

@@ -14,7 +14,7 @@ from panacea.experiment.experiment import Experiment
 from panacea.experiment.opening import stored_request
 from panacea.experiment.rundir import RunDirectory
 from panacea.experiment.runner import run_experiment
-from panacea.experiment.table import data_title
+from panacea.experiment.table import attack_title, data_title
 from panacea.report.run_page import ReportWriter
 
 __all__ = ["build_experiment", "resume_one", "run_one", "train_or_read"]
@@ -81,15 +81,20 @@ def summary_lines(summary: dict[str, Any]) -> list[str]:
     def shown(value: float | None) -> str:
         return "-" if value is None else f"{value:.4g}{unit}"
 
+    whose = "honest clients" if summary.get("attackers") else "clients"
     lines = [
         f"{data_title(summary)}, {summary['method']}, seed {summary['seed']}, {summary['rounds']} rounds, "
-        f"{summary['clients']} clients, {summary['parameters']} parameters",
-        f"{summary['metric']} {shown(summary['mean'])} ± {shown(summary['std'])} over clients "
+        f"{summary['clients']} clients, {summary['parameters']} parameters{attack_title(summary)}",
+        f"{summary['metric']} {shown(summary['mean'])} ± {shown(summary['std'])} over {whose} "
         f"(round {summary['selected_round']}, chosen on validation data), "
         f"worst decile {shown(summary['worst_decile'])}",
         f"last round {shown(summary['final_mean'])}; best round on test data (optimistic) "
         f"{shown(summary['best_mean'])} at round {summary['best_round']}",
     ]
+    if summary.get("attackers"):
+        lines.append(f"all clients {shown(summary['all_mean'])}, attackers {shown(summary['attackers_mean'])}")
+    if summary.get("refused"):
+        lines.append(f"{summary['refused']} uploads were refused; refused.jsonl says whose and why")
     if summary["novel_clients"]:
         lines.append(
             f"{summary['novel_clients']} novel clients {shown(summary['novel_mean'])} ± {shown(summary['novel_std'])}"

@@ -9,7 +9,7 @@ import typer
 
 from panacea.cli.root import Arguments, AsJson, Debug, KeysCommand, PlainCommand, Quiet, app
 
-__all__ = ["bench", "config", "datasets", "graphs", "methods", "theory"]
+__all__ = ["attacks", "bench", "config", "datasets", "graphs", "methods", "theory"]
 
 
 @app.command(cls=PlainCommand)
@@ -83,6 +83,23 @@ def graphs(
     from panacea.cli.graphing import graphs_command  # noqa: PLC0415
 
     graphs_command(arguments or [], out, as_json=as_json)
+
+
+@app.command(cls=PlainCommand)
+def attacks(
+    name: Annotated[str | None, typer.Argument(help="explain this one", show_default=False)] = None,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """List what malicious clients can do and what a server can do about it, or explain one: formula, keys.
+
+    Attacks and defences are keys of run and compare: attack=label_flip attack.ratio=0.3 defence=median.
+
+    Example: panacea attacks label_flip
+    """
+    from panacea.cli.attacking import show_attacks  # noqa: PLC0415
+
+    show_attacks(name, as_json=as_json)
 
 
 @app.command(cls=KeysCommand)

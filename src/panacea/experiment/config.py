@@ -106,7 +106,10 @@ def build_config(flat: Mapping[str, Any]) -> ExperimentConfig:
         if key not in allowed:
             raise unknown("key", key, allowed)
     for head, keys in sections.items():
-        name = keys.pop("name", ExperimentConfig.model_fields[head].default)
+        default = ExperimentConfig.model_fields[head].default
+        name = keys.pop("name", default)
+        if name is None and default == Section(name="none"):
+            name = default  # attack=none reads as no value at all
         name = name.name if isinstance(name, Section) else name
         if not isinstance(name, str):
             given = "missing" if name is None or head not in flat else repr(name)

@@ -12,6 +12,7 @@ from panacea.core.files import write_atomically, write_csv, write_json
 from panacea.evaluation.collaboration import collaboration_numbers, collaboration_weights
 from panacea.evaluation.evaluate import Evaluation
 from panacea.evaluation.metrics import fairness, mean, spread, worst_decile
+from panacea.experiment.damage import client_hops, hop_cell
 from panacea.experiment.experiment import Experiment
 from panacea.experiment.relations import graph_summary
 from panacea.experiment.rundir import RunDirectory
@@ -21,7 +22,7 @@ __all__ = ["client_columns", "client_table", "method_numbers", "summarised", "wr
 
 CLIENT_COLUMNS = (
     "client", "name", "novel", "malicious", "n_train", "n_val", "n_test", "metric", "loss", "val_metric",
-    "final_metric", "degree", "group", "visits", "refused",
+    "final_metric", "degree", "group", "visits", "refused", "hops",
 )  # fmt: skip
 
 
@@ -145,15 +146,14 @@ def client_table(experiment: Experiment) -> list[tuple[Any, ...]]:
     val = column(history.selected, "val", "metric")
     final = column(history.last, "test", "metric")
     degree = np.zeros(clients, np.int64) if federation.graph is None else federation.graph.degree
-    counts = [federation.counts(split) for split in ("train", "val", "test")]
+    counts, hops = [federation.counts(split) for split in ("train", "val", "test")], client_hops(experiment)
     further = _further_columns(experiment).values()
     return [
         (
             i, federation.names[i], int(federation.novel[i]), int(experiment.malicious[i]),
             *(int(c[i]) for c in counts), float(metric[i]), float(loss[i]), float(val[i]), float(final[i]),
             int(degree[i]), None if federation.groups is None else int(federation.groups[i]), int(experiment.visits[i]),
-            int(experiment.refused[i]),
-            *(float(values[i]) for values in further),
+            int(experiment.refused[i]), hop_cell(hops, i), *(float(values[i]) for values in further),
         )
         for i in range(clients)
     ]  # fmt: skip

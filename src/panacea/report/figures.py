@@ -13,6 +13,7 @@ from panacea.experiment.results import client_table
 from panacea.experiment.rundir import RunDirectory
 from panacea.report.canvas import BLUE, GREY, ORANGE, new_figure, save_figure
 from panacea.report.model_figures import draw_collaboration, draw_embeddings, draw_server, draw_similarity
+from panacea.report.robustness import draw_hops, draw_refused
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -45,14 +46,21 @@ def draw_run(experiment: Experiment, directory: RunDirectory) -> list[tuple[str,
         ("models", draw_similarity(experiment), "how alike the clients' models are"),
         ("collaboration", draw_collaboration(experiment), "whose models are mixed into whose, and how much"),
         ("server", draw_server(lines), "the server's steps over rounds"),
+        (
+            "hops",
+            draw_hops(experiment, directory),
+            f"{metric} by distance from the nearest attacker on the graph: mean and standard deviation over clients",
+        ),
+        ("refused", draw_refused(experiment, directory), "uploads the server refused, by reason"),
     ]
     drawn |= {stem: figure for stem, figure, _ in learnt if figure is not None}
     for stem, figure in drawn.items():
         if experiment.federation.partial:
             figure.suptitle(experiment.federation.title, x=0.01, ha="left", fontsize=10)
         save_figure(figure, folder, stem)
+    whose = "clients" if experiment.attackers is None else "honest clients"
     captions = [
-        ("convergence", f"{metric} on test data over rounds: mean over clients and one standard deviation"),
+        ("convergence", f"{metric} on test data over rounds: mean over {whose} and one standard deviation"),
         ("clients", f"{metric} of every client's own model on its own test data, sorted"),
         ("labels", "what every client has"),
     ]

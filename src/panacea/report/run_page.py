@@ -13,14 +13,17 @@ from panacea.experiment.experiment import Experiment
 from panacea.experiment.results import client_columns, client_table
 from panacea.experiment.rundir import RunDirectory
 from panacea.experiment.runner import Callback
-from panacea.experiment.table import data_title
+from panacea.experiment.table import attack_title, data_title
+from panacea.report.html_table import html_table
+from panacea.report.robustness import attack_section, fairness_section
 
 __all__ = ["ReportWriter", "write_run_report"]
 
 _MOST_ROWS = 1000
 _STYLE = """
 body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:62rem;padding:0 1rem;color:#1b2733}
-h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2rem}table{border-collapse:collapse;font-size:13px}
+h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2rem}h3{font-size:1rem}
+table{border-collapse:collapse;font-size:13px}
 td,th{padding:.2rem .6rem;border-bottom:1px solid #dde3ea;text-align:right}
 td:first-child,th:first-child{text-align:left}
 .big{display:flex;gap:2.5rem;flex-wrap:wrap}.big div{font-size:1.6rem}
@@ -60,14 +63,15 @@ def write_run_report(experiment: Experiment, directory: RunDirectory, summary: d
         f"<figure>{_inline(directory, stem)}<figcaption>{html.escape(caption)}</figcaption></figure>"
         for stem, caption in captions
     )
-    title = f"{data_title(summary)}, {summary['method']}, seed {summary['seed']}"
+    title = f"{data_title(summary)}, {summary['method']}, seed {summary['seed']}{attack_title(summary)}"
     page = (
         "<!doctype html><html lang='en'><head><meta charset='utf-8'>"
         f"<title>{html.escape(title)}</title><style>{_STYLE}</style></head><body><h1>{html.escape(title)}</h1>"
         f"{_headline(summary)}{figures}"
+        f"{attack_section(experiment, directory, summary)}{fairness_section(summary)}"
         f"<h2>Clients</h2>{_clients(experiment)}"
         f"{_graph(directory)}"
-        f"<h2>Summary</h2>{_table(('key', 'value'), list(summary.items()))}"
+        f"<h2>Summary</h2>{html_table(('key', 'value'), list(summary.items()))}"
         f"<h2>Configuration and environment</h2><pre>{html.escape(directory.config_file.read_text(encoding='utf-8'))}"
         "</pre></body></html>\n"
     )
@@ -84,7 +88,7 @@ def _clients(experiment: Experiment) -> str:
         if len(rows) > _MOST_ROWS
         else ""
     )
-    return f"{more}<div class='wide'>{_table(client_columns(experiment), rows[:_MOST_ROWS])}</div>"
+    return f"{more}<div class='wide'>{html_table(client_columns(experiment), rows[:_MOST_ROWS])}</div>"
 
 
 def _graph(directory: RunDirectory) -> str:
@@ -92,7 +96,7 @@ def _graph(directory: RunDirectory) -> str:
     if not directory.graph_summary.exists():
         return ""
     numbers = json.loads(directory.graph_summary.read_text(encoding="utf-8"))
-    return f"<h2>Relation graph</h2>{_table(('what', 'value'), list(numbers.items()))}"
+    return f"<h2>Relation graph</h2>{html_table(('what', 'value'), list(numbers.items()))}"
 
 
 def _inline(directory: RunDirectory, stem: str) -> str:
@@ -105,8 +109,9 @@ def _inline(directory: RunDirectory, stem: str) -> str:
 
 def _headline(summary: dict[str, Any]) -> str:
     unit = " %" if summary["metric"] == "accuracy" else ""
+    whose = " of honest clients" if summary.get("attackers") else ""
     cells = [
-        (f"{summary['metric']} (round chosen on validation data)", summary["mean"], summary["std"]),
+        (f"{summary['metric']}{whose} (round chosen on validation data)", summary["mean"], summary["std"]),
         ("last round", summary["final_mean"], summary["final_std"]),
         ("worst decile", summary["worst_decile"], None),
         ("novel clients", summary["novel_mean"], summary["novel_std"]),
@@ -117,13 +122,3 @@ def _headline(summary: dict[str, Any]) -> str:
             around = "" if spread is None else f" ± {spread:.3g}"
             shown.append(f"<div>{value:.4g}{unit}{around}<span>{html.escape(name)}</span></div>")
     return f"<div class='big'>{''.join(shown)}</div>"
-
-
-def _table(header: tuple[str, ...], rows: list[Any]) -> str:
-    def cell(value: Any) -> str:
-        text = "" if value is None or value != value else f"{value:.4g}" if isinstance(value, float) else str(value)  # noqa: PLR0124
-        return f"<td>{html.escape(text)}</td>"
-
-    head = "".join(f"<th>{html.escape(name)}</th>" for name in header)
-    body = "".join(f"<tr>{''.join(cell(value) for value in row)}</tr>" for row in rows)
-    return f"<table><tr>{head}</tr>{body}</table>"
