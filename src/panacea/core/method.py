@@ -227,6 +227,16 @@ class Method:
         """``[rows, rows]``: with which weight row i would mix in client j's model now, where a method does such."""
         return None
 
+    def link_probability(self, server: Tree, a: ClientIds, b: ClientIds) -> Tensor | None:
+        """``[pairs]``: how probable the server thinks it that clients a and b are linked, where a method can tell.
+
+        Args:
+            server: its state.
+            a: ``[pairs]`` training clients.
+            b: ``[pairs]`` clients of the relation graph; one that takes no part in training has probability 0.
+        """
+        return None
+
 
 class Visit(Method):
     """A local programme: one visit to a client by another method, of which one model is wanted.

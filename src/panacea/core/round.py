@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
+import torch
 from torch import Tensor
 
 from panacea.core.records import Tree, nbytes
@@ -55,7 +56,7 @@ class Adversary(Protocol):
 class Defence(Protocol):
     """A server that does not believe everything."""
 
-    def judge(self, memory: Tree, judged: Judged, sent: Tensor, cohort: Cohort) -> tuple[Tree, Judged]:
+    def judge(self, memory: Tree, judged: Judged, sent: Tensor, cohort: Cohort, server: Tree) -> tuple[Tree, Judged]:
         """Its new memory, and the uploads as the server may use them.
 
         Args:
@@ -63,6 +64,7 @@ class Defence(Protocol):
             judged: uploads that are finite.
             sent: ``[rows, S]`` the statistics the clients were given.
             cohort: whose they are.
+            server: the method's state that the uploads are for.
         """
         ...
 
@@ -86,6 +88,7 @@ class Report:
     bytes_down: int
     bytes_up: int
     refused: dict[int, str] = field(default_factory=dict)  # why an upload was not used, by client
+    trust: tuple[float, ...] = ()  # in the cohort's clients, 1 unless a defence doubts them
 
 
 def run_round(
@@ -108,7 +111,7 @@ def run_round(
         uploads = adversary.corrupt(unchanged, uploads, cohort)
     judged = screen(unchanged, uploads, sent, trained.statistics, cohort)
     if defence is not None:
-        memory, judged = defence.judge(memory, judged, sent, cohort)
+        memory, judged = defence.judge(memory, judged, sent, cohort, state.server)
 
     server, cohort = state.server, replace(cohort, trust=judged.trust)
     if not judged.reasons or bool((judged.trust > 0).any()):  # else there is nothing to learn from
@@ -116,5 +119,7 @@ def run_round(
         server = method.aggregate(server, judged.uploads, cohort)
 
     shared = state.statistics.nbytes(cohort)
-    loss, down, up = float(trained.loss.mean()), nbytes(downloads) + shared, nbytes(trained.uploads) + shared
-    return State(server, state.clients, state.statistics, cohort.round, memory), Report(loss, down, up, judged.reasons)
+    told = trained.loss if adversary is None else trained.loss[torch.isfinite(trained.loss)]  # a liar's own may be NaN
+    loss, down, up = float(told.mean()), nbytes(downloads) + shared, nbytes(trained.uploads) + shared
+    report = Report(loss, down, up, judged.reasons, tuple(judged.trust[:, 0].tolist()))
+    return State(server, state.clients, state.statistics, cohort.round, memory), report

@@ -55,6 +55,8 @@ class Experiment:
         defence: what the server does about it.
         visits: ``[clients]`` how often each client took part.
         refused: ``[clients]`` how often its upload was not used.
+        trust: ``[clients]`` the defence's trust in its last upload.
+        doubted: ``[clients]`` how often that trust was below a half.
         alternatives: ``[clients]`` test metrics of other ways to use the trained state, by name; known at the end.
     """
 
@@ -95,7 +97,8 @@ class Experiment:
         self.state = self._initial_state()
         self.history = History(task.higher_is_better, ~self.malicious[self.federation.train_ids])
         self.visits = np.zeros(len(self.federation), np.int64)
-        self.refused = np.zeros(len(self.federation), np.int64)
+        self.refused, self.doubted = (np.zeros(len(self.federation), np.int64) for _ in range(2))
+        self.trust = np.ones(len(self.federation))
         self.alternatives: dict[str, npt.NDArray[np.float64]] = {}
 
     def _resolved(
@@ -175,6 +178,7 @@ class Experiment:
             server_lr=config.server_lr,
             server_steps=config.server_steps,
         )
+        self.defence.begin(setting, self.method)
         statistics = Statistics(config.buffers, self.target.statistics, clients)
         return State(self.method.init_server(setting), ClientStore(clients), statistics)
 
@@ -201,6 +205,7 @@ class Experiment:
         tensors["statistics.common"] = state.statistics.common
         tensors["visits"] = torch.from_numpy(self.visits)
         tensors["refused"] = torch.from_numpy(self.refused)
+        tensors["doubted"], tensors["trust"] = torch.from_numpy(self.doubted), torch.from_numpy(self.trust)
         tensors |= dict(named_leaves(state.memory, "memory"))
         tensors |= {f"history.{name}": value for name, value in self.history.to_tensors().items()}
         info = {"identity": identity(self.config), "seed": self.config.seed, "history": self.history.numbers}
@@ -233,6 +238,7 @@ class Experiment:
             self.state = State(server, stores[0], statistics, checkpoint.round, memory)
             self.visits = tensors["visits"].cpu().numpy().copy()
             self.refused = tensors["refused"].cpu().numpy().copy()
+            self.doubted, self.trust = (tensors[name].cpu().numpy().copy() for name in ("doubted", "trust"))
         except KeyError as error:
             raise RequestError(f"the checkpoint of round {checkpoint.round} has no tensor {error}") from error
         past = {name[8:]: value.cpu() for name, value in tensors.items() if name.startswith("history.")}

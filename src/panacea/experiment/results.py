@@ -16,13 +16,13 @@ from panacea.experiment.damage import client_hops, hop_cell
 from panacea.experiment.experiment import Experiment
 from panacea.experiment.relations import graph_summary
 from panacea.experiment.rundir import RunDirectory
-from panacea.robustness.measures import detection
+from panacea.robustness.measures import detection, trust_auc
 
 __all__ = ["client_columns", "client_table", "method_numbers", "summarised", "write_results"]
 
 CLIENT_COLUMNS = (
     "client", "name", "novel", "malicious", "n_train", "n_val", "n_test", "metric", "loss", "val_metric",
-    "final_metric", "degree", "group", "visits", "refused", "hops",
+    "final_metric", "degree", "group", "visits", "refused", "trust", "hops",
 )  # fmt: skip
 
 
@@ -86,7 +86,7 @@ def _under_attack(experiment: Experiment) -> dict[str, Any]:
     """What there is to say where clients lie or uploads were refused; `mean` and its like are over honest clients."""
     config, history = experiment.config, experiment.history
     values: dict[str, Any] = {"attack": config.attack.name, "defence": config.defence.name}
-    values["refused"] = int(experiment.refused.sum())
+    values |= {"refused": int(experiment.refused.sum()), "doubted": int(experiment.doubted.sum())}
     if experiment.attackers is None:
         return values
     assert history.selected is not None
@@ -98,7 +98,8 @@ def _under_attack(experiment: Experiment) -> dict[str, Any]:
         "attackers_mean": mean(metric[lying]),
         "final_all_mean": mean(final),
         "final_attackers_mean": mean(final[lying]),
-        **detection(experiment.refused, experiment.visits, experiment.malicious),
+        **detection(experiment.doubted, experiment.visits, experiment.malicious),
+        "trust_auc": trust_auc(experiment.trust, experiment.visits, experiment.malicious),
     }
 
 
@@ -153,7 +154,8 @@ def client_table(experiment: Experiment) -> list[tuple[Any, ...]]:
             i, federation.names[i], int(federation.novel[i]), int(experiment.malicious[i]),
             *(int(c[i]) for c in counts), float(metric[i]), float(loss[i]), float(val[i]), float(final[i]),
             int(degree[i]), None if federation.groups is None else int(federation.groups[i]), int(experiment.visits[i]),
-            int(experiment.refused[i]), hop_cell(hops, i), *(float(values[i]) for values in further),
+            int(experiment.refused[i]), float(experiment.trust[i]), hop_cell(hops, i),
+            *(float(values[i]) for values in further),
         )
         for i in range(clients)
     ]  # fmt: skip

@@ -21,6 +21,7 @@ from panacea.experiment.interrupt import Interrupted, Interrupter
 from panacea.experiment.modules import observed
 from panacea.experiment.results import method_numbers, summarised, write_results
 from panacea.experiment.rundir import RunDirectory
+from panacea.robustness.measures import DOUBTED
 
 __all__ = ["Callback", "run_experiment"]
 
@@ -106,6 +107,8 @@ def _one_round(experiment: Experiment, directory: RunDirectory | None, callbacks
             f"a smaller lr (now {config.lr}) or clip=10 may help"
         )
     experiment.visits[cohort.ids] += 1
+    experiment.trust[cohort.ids] = report.trust
+    experiment.doubted[cohort.ids] += experiment.trust[cohort.ids] < DOUBTED
     _note_refused(experiment, report, directory)
     numbers["bytes_down"] += report.bytes_down
     numbers["bytes_up"] += report.bytes_up
@@ -153,6 +156,7 @@ def _evaluate(
         "bytes_up": history.numbers["bytes_up"],
     }
     line |= method_numbers(experiment) | observed(experiment) | {"refused": int(experiment.refused.sum())}
+    line |= {"trust": float(np.mean(report.trust)), "doubted": int(experiment.doubted.sum())}
     if directory is not None:
         append_line(directory.metrics, line)
     for callback in callbacks:
@@ -164,7 +168,7 @@ def _refuse_divergence(experiment: Experiment, evaluation: Evaluation) -> None:
     federation = experiment.federation
     counts = federation.counts("test")
     for ids, scores in ((federation.train_ids, evaluation.test), (federation.novel_ids, evaluation.novel)):
-        bad = ids[(counts[ids] > 0) & ~np.isfinite(scores.loss)]
+        bad = ids[(counts[ids] > 0) & ~np.isfinite(scores.loss) & ~experiment.malicious[ids]]
         if len(bad):
             name = federation.names[bad[0]]
             raise RunFailure(

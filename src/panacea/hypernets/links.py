@@ -23,7 +23,16 @@ from torch.nn import functional
 
 from panacea.hypernets.encoders import linear_init
 
-__all__ = ["link_auc", "link_init", "link_logits", "link_loss", "link_slope", "linked_pairs", "pair_weights"]
+__all__ = [
+    "link_auc",
+    "link_init",
+    "link_logits",
+    "link_loss",
+    "link_rows",
+    "link_slope",
+    "linked_pairs",
+    "pair_weights",
+]
 
 
 def link_init(width: int, hidden: int, generator: torch.Generator) -> dict[str, Tensor]:
@@ -35,11 +44,17 @@ def link_init(width: int, hidden: int, generator: torch.Generator) -> dict[str, 
     }  # fmt: skip
 
 
+def link_rows(parts: Mapping[str, Tensor], z: Tensor) -> Tensor:
+    """``[k, d] -> [k, d']`` zhat; without a transform among the parts, z itself."""
+    if "links.0.weight" not in parts:
+        return z
+    hidden = torch.relu(functional.linear(z, parts["links.0.weight"], parts["links.0.bias"]))
+    return functional.linear(hidden, parts["links.1.weight"], parts["links.1.bias"])
+
+
 def link_logits(parts: Mapping[str, Tensor], z: Tensor) -> Tensor:
-    """``[k, d] -> [k, k]`` logits of every pair; without a transform among the parts, of z itself."""
-    if "links.0.weight" in parts:
-        hidden = torch.relu(functional.linear(z, parts["links.0.weight"], parts["links.0.bias"]))
-        z = functional.linear(hidden, parts["links.1.weight"], parts["links.1.bias"])
+    """``[k, d] -> [k, k]`` logits of every pair."""
+    z = link_rows(parts, z)
     return (z @ z.T) * (1 / math.sqrt(z.shape[-1]))
 
 

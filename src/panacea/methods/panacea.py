@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar, Literal
 
+import numpy as np
+import torch
 from pydantic import Field
+from torch import Tensor
 
 from panacea.core.method import Facts, MethodParameters
-from panacea.core.types import Cohort
+from panacea.core.types import ClientIds, Cohort
+from panacea.hypernets.generating import HypernetworkState
 from panacea.hypernets.graph import GraphParameters, GraphServer
+from panacea.hypernets.links import link_rows
 from panacea.hypernets.plan import Plan
 from panacea.methods.registry import method
 
@@ -119,6 +125,18 @@ class Panacea(GraphServer):
     def transform_width(self) -> int:
         """The transform is as wide as z; it goes with the generator."""
         return self.parameters.width if self.lambda_d and self.parameters.transform == "mlp" else 0
+
+    def link_probability(self, server: HypernetworkState, a: ClientIds, b: ClientIds) -> Tensor | None:
+        """``p_ab = sigma(zhat_a . zhat_b / sqrt(d))`` of the graph generator."""
+        if not self.lambda_d:
+            return None
+        known = np.isin(b, self.nodes)
+        ids, places = np.unique(np.concatenate([a, b[known]]), return_inverse=True)
+        with torch.no_grad():
+            rows = link_rows(self.parts(server), self.encode(server, self.rows_of(ids)))
+        left, right = (torch.from_numpy(part).to(rows.device) for part in (places[: len(a)][known], places[len(a) :]))
+        found = torch.sigmoid((rows[left] * rows[right]).sum(dim=1) / math.sqrt(rows.shape[1]))
+        return rows.new_zeros(len(a)).index_copy(0, torch.from_numpy(np.flatnonzero(known)).to(rows.device), found)
 
     def plan(self, cohort: Cohort) -> Plan:
         """As for Panacea-GN, with the pairs L_d looks at."""

@@ -5,6 +5,7 @@ from panacea.robustness.attacks import ATTACKS, make_attack
 from panacea.robustness.backdoors import triggered_tests
 from panacea.robustness.base import Attack, AttackKeys
 from panacea.robustness.defences import DEFENCES, DefenceKeys, Guard, make_defence
+from panacea.robustness.neighbourhood import Neighbourhood
 
 __all__ = [
     "ATTACKS",
@@ -14,6 +15,7 @@ __all__ = [
     "Attackers",
     "DefenceKeys",
     "Guard",
+    "Neighbourhood",
     "choose_attackers",
     "make_attack",
     "make_defence",

@@ -6,6 +6,8 @@ r"""What a server does against clients that lie; uploads that hold NaN or infini
                       every client's update is replaced by the robust mean of all (`panacea.robustness.aggregators`), so
                       that whatever mean the method takes is that one; for methods that average
     simple_tuning     clients make their last layer anew after training (`panacea.robustness.tuning`), scored apart
+    neighbourhood     less weight for clients whose updates contradict their neighbours' in the relation graph
+                      (`panacea.robustness.neighbourhood`)
 
 A refused upload counts as if its client had trained nothing and is given no weight.
 """
@@ -22,7 +24,7 @@ from torch import Tensor
 from panacea.core.method import Adaptation, Method
 from panacea.core.records import Tree, leaves, record
 from panacea.core.screening import Judged, refuse
-from panacea.core.types import Cohort
+from panacea.core.types import Cohort, Setting
 from panacea.core.validation import validated
 from panacea.engines.base import Engine
 from panacea.errors import RequestError, unknown
@@ -54,7 +56,12 @@ class Guard:
     def __init__(self, keys: DefenceKeys) -> None:
         self.keys = keys
 
-    def judge(self, memory: Tree, judged: Judged, sent: Tensor, cohort: Cohort) -> tuple[Tree, Judged]:
+    def begin(self, setting: Setting, method: Method) -> None:
+        """Called once, before the first round."""
+
+    def judge(
+        self, memory: Tree, judged: Judged, sent: Tensor, cohort: Cohort, server: Tree = None
+    ) -> tuple[Tree, Judged]:
         """The new memory, and what may be used; nothing to do where nothing is uploaded or trusted."""
         if self.name == "none":
             return memory, judged

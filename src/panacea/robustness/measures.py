@@ -5,24 +5,40 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["detection"]
+__all__ = ["DOUBTED", "detection", "trust_auc"]
+
+DOUBTED = 0.5
+"""Trust below which an upload counts as doubted; refused ones have none."""
 
 
 def detection(
-    refused: npt.NDArray[np.int64], visits: npt.NDArray[np.int64], malicious: npt.NDArray[np.bool_]
+    doubted: npt.NDArray[np.int64], visits: npt.NDArray[np.int64], malicious: npt.NDArray[np.bool_]
 ) -> dict[str, float]:
-    """Precision: of all refused uploads the share that attackers sent; recall: of all that they sent, the refused.
+    """Precision: of all doubted uploads the share that attackers sent; recall: of all that they sent, the doubted.
 
     Args:
-        refused: ``[clients]`` uploads refused.
+        doubted: ``[clients]`` uploads with a trust below a half.
         visits: ``[clients]`` uploads in all.
         malicious: ``[clients]`` who attacks.
 
     >>> detection(np.array([3, 1]), np.array([4, 5]), np.array([True, False]))
     {'detection_precision': 0.75, 'detection_recall': 0.75}
     """
-    caught, sent, all_refused = int(refused[malicious].sum()), int(visits[malicious].sum()), int(refused.sum())
+    caught, sent, in_all = int(doubted[malicious].sum()), int(visits[malicious].sum()), int(doubted.sum())
     return {
-        "detection_precision": caught / all_refused if all_refused else float("nan"),
+        "detection_precision": caught / in_all if in_all else float("nan"),
         "detection_recall": caught / sent if sent else float("nan"),
     }
+
+
+def trust_auc(trust: npt.NDArray[np.float64], visits: npt.NDArray[np.int64], malicious: npt.NDArray[np.bool_]) -> float:
+    """Probability that an honest client ends with more trust than an attacker, of those visited; ties count half.
+
+    >>> trust_auc(np.array([1.0, 0.2, 0.2]), np.array([1, 1, 1]), np.array([False, False, True]))
+    0.75
+    """
+    honest, lying = trust[(visits > 0) & ~malicious], trust[(visits > 0) & malicious]
+    if not len(honest) or not len(lying):
+        return float("nan")
+    more, same = honest[:, None] > lying, honest[:, None] == lying
+    return float((more + 0.5 * same).mean())

@@ -1,0 +1,192 @@
+r"""`neighbourhood`: a client whose updates contradict those of its neighbours in the relation graph loses its weight.
+
+For servers that take no mean, where there is nothing to make robust: whatever a method does with uploads, it does less
+of it with those of a doubted client (`Cohort.trust`). Related clients should change their models in similar directions,
+so the direction of a client's update is predicted from its neighbours', and a residual that stays large is a sign of a
+lie. With ``D_i`` the update of client i (`Method.unchanged`), s a sketch of `sketch` numbers (`panacea.robustness.
+sketch`), and for the clients of a round, in this order:
+
+    l_i = min(1, ||D_i|| / median of the lengths of the last 200 updates)      short updates are mostly noise
+    d_i = s(D_i) / ||s(D_i)||                                                  direction
+    v_i <- (v_i + l_i d_i) / 2,  at its first visit l_i d_i                    what is remembered of client i
+    a_ij = A_ij p_ij t_j                                                       for neighbours j heard before or now
+    p_i = sum_j a_ij v_j / sum_j a_ij                                          what its neighbourhood did
+    r_i = ||d_i - p_i / ||p_i||||^2 / 2 = 1 - cos(d_i, p_i)                    residual
+    q_i = ||p_i|| / (sum_j a_ij ||v_j|| / sum_j a_ij)                          1 if they agree, 0 if not at all
+    c_i <- c_i + memory l_i q_i (1 - r_i - c_i),  at first 1/2                 agreement, over several visits
+    t_i = (c_i - b + width) / (2 width), at least 0, at most 1                 trust
+    b = min(0, median of c over the clients heard - width)
+
+A_ij is the weight of the edge, p_ij the probability that the method's generator gives it (`Method.link_probability`; 1
+where there is none), t_j the trust in the neighbour so far. So one odd round is forgiven, a neighbourhood that is at
+odds with itself accuses nobody, liars accuse nobody for long, and since b follows the median, at least half of the
+clients that were heard have full trust, whatever happens. Clients with fewer than two neighbours heard are believed.
+An upload with no trust at all is refused. Memory: `sketch` + 1 numbers per client, whatever the size of the model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from panacea.core.method import Method
+from panacea.core.records import Tree, leaves, record
+from panacea.core.screening import Judged, refuse
+from panacea.core.types import Cohort, Setting
+from panacea.errors import RequestError
+from panacea.graphs import ClientGraph
+from panacea.robustness.defences import DEFENCES, DefenceKeys, Guard
+from panacea.robustness.sketch import Sketch
+from panacea.robustness.updates import updates_of
+
+__all__ = ["Heard", "Neighbourhood", "NeighbourhoodKeys"]
+
+_LENGTHS = 200  # lengths that the median is over
+_ENOUGH = 2  # neighbours heard before a client is judged by them
+_INNOCENT = 0.5  # agreement of a client before it is judged
+_TINY = 1e-30
+
+
+@record
+class Heard:
+    """What is remembered.
+
+    Attributes:
+        directions: ``[clients, sketch]`` v; 0 for clients never heard.
+        agreement: ``[clients]`` c.
+        lengths: ``[200]`` of the latest updates, the last one last; NaN where there were not as many yet.
+    """
+
+    directions: Tensor
+    agreement: Tensor
+    lengths: Tensor
+
+
+class NeighbourhoodKeys(DefenceKeys):
+    """Keys of `neighbourhood`."""
+
+    sketch: int = Field(256, ge=8, description="numbers remembered of a client's updates")
+    memory: float = Field(0.5, gt=0, le=1, description="weight of a visit in a client's agreement with its neighbours")
+    width: float = Field(0.1, gt=0, le=1, description="trust falls from 1 to 0 between agreement +width and -width")
+
+
+class Neighbourhood(Guard):
+    """See the module."""
+
+    name, summary = "neighbourhood", "less weight for clients whose updates contradict their neighbours' in the graph"
+    key_model = NeighbourhoodKeys
+    keys: NeighbourhoodKeys
+    method: Method
+    graph: ClientGraph
+    sketch: Sketch
+
+    def begin(self, setting: Setting, method: Method) -> None:
+        """Look up the neighbours."""
+        if setting.graph is None:
+            raise RequestError("defence=neighbourhood needs a relation graph and this data has none; try graph=knn")
+        self.method, self.graph = method, setting.graph
+        self.sketch = Sketch(self.keys.sketch, setting.streams)
+
+    def restored(self, tensors: dict[str, Tensor]) -> Heard | None:
+        """What was heard."""
+        if not tensors:
+            return None
+        return Heard(tensors["memory.directions"], tensors["memory.agreement"], tensors["memory.lengths"])
+
+    def judge(
+        self, memory: Heard | None, judged: Judged, sent: Tensor, cohort: Cohort, server: Tree = None
+    ) -> tuple[Tree, Judged]:
+        """Hear the cohort, then compare each of its clients with its neighbours."""
+        usable = judged.trust[:, 0] > 0
+        if not leaves(judged.uploads) or not bool(usable.any()):
+            return memory, judged
+        updates = updates_of(judged.unchanged, judged.uploads)[usable]
+        places, ids = torch.from_numpy(cohort.ids).to(usable.device)[usable], cohort.ids[usable.cpu().numpy()]
+        lengths = updates.norm(dim=1)
+        sketches = self.sketch(updates)
+        if memory is None:
+            memory = Heard(
+                sketches.new_zeros(self.graph.n, sketches.shape[1]),
+                sketches.new_full((self.graph.n,), _INNOCENT),
+                lengths.new_full((_LENGTHS,), torch.nan),
+            )
+        trust_before = self.trust(memory)
+        recent = torch.cat([memory.lengths, lengths])[-_LENGTHS:]
+        said = (lengths / recent.nanmedian().clamp_min(_TINY)).clamp_max(1)
+        directions = sketches / sketches.norm(dim=1, keepdim=True).clamp_min(_TINY)
+        memory = Heard(self._remembered(memory, places, said[:, None] * directions), memory.agreement, recent)
+        near, coherence = self._predicted(memory, ids, trust_before, server)
+        agrees = (directions * near).sum(dim=1)
+        step = self.keys.memory * said * coherence
+        old = memory.agreement[places]
+        memory = replace(memory, agreement=memory.agreement.index_copy(0, places, old + step * (agrees - old)))
+        trust = judged.trust.clone()
+        trust[usable, 0] *= self.trust(memory)[places]
+        judged = replace(judged, trust=trust)
+        believed = (trust > 0) | ~usable[:, None]
+        if not bool(believed.all()):
+            judged = refuse(judged, believed, sent, "contradicts its neighbours", cohort)
+        return memory, judged
+
+    def trust(self, memory: Heard) -> Tensor:
+        """``[clients]`` from 0 to 1, 1 for clients never heard."""
+        width = self.keys.width
+        heard = memory.directions.any(dim=1)
+        if not bool(heard.any()):
+            return torch.ones_like(memory.agreement)
+        bar = (memory.agreement[heard].median() - width).clamp_max(0)
+        return torch.where(heard, ((memory.agreement - bar + width) / (2 * width)).clamp(0, 1), 1.0)
+
+    @staticmethod
+    def _remembered(memory: Heard, places: Tensor, new: Tensor) -> Tensor:
+        """``[clients, sketch]`` directions with the round's; the first of a client counts in full."""
+        old = memory.directions[places]
+        first = ~old.any(dim=1, keepdim=True)
+        return memory.directions.index_copy(0, places, torch.where(first, new, (old + new) / 2))
+
+    def _predicted(
+        self, memory: Heard, ids: np.ndarray[tuple[int], np.dtype[np.int64]], trust: Tensor, server: Tree
+    ) -> tuple[Tensor, Tensor]:
+        """``[rows, sketch]`` unit directions of the neighbourhoods, and ``[rows]`` how far each agrees with itself.
+
+        Both are 0 for clients without enough neighbours heard.
+        """
+        like = memory.directions
+        lists = [self.graph.neighbours(int(i)) for i in ids]
+        near, inverse = np.unique(np.concatenate(lists), return_inverse=True)
+        rows = np.repeat(np.arange(len(ids)), [len(found) for found in lists])
+        linked = np.zeros((len(ids), len(near)), np.float32)
+        linked[rows, inverse] = self._edge_weights(ids)
+        weights = torch.from_numpy(linked).to(like)
+        likely = self.method.link_probability(server, ids[rows], near[inverse])
+        if likely is not None:
+            scale = torch.zeros_like(weights)
+            scale[torch.from_numpy(rows).to(like.device), torch.from_numpy(inverse).to(like.device)] = likely
+            weights = weights * scale
+        places = torch.from_numpy(near).to(like.device)
+        spoken = like[places]
+        lengths = spoken.norm(dim=1)
+        enough = ((weights > 0) & (lengths > 0)).sum(dim=1) >= _ENOUGH
+        weights = weights * (trust[places] * (lengths > 0) * 1.0)
+        total = weights.sum(dim=1, keepdim=True).clamp_min(_TINY)
+        mean = weights @ spoken / total
+        size = mean.norm(dim=1)
+        coherence = size / (weights @ lengths / total[:, 0]).clamp_min(_TINY)
+        known = enough & (size > 0)
+        unit = mean / size.clamp_min(_TINY)[:, None]
+        return torch.where(known[:, None], unit, 0.0), torch.where(known, coherence.clamp_max(1), 0.0)
+
+    def _edge_weights(
+        self, ids: np.ndarray[tuple[int], np.dtype[np.int64]]
+    ) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
+        """Weights of all arcs into these clients, in the order of their neighbours."""
+        ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(self.graph.degree)])
+        weights = self.graph.arcs()[2]
+        return np.concatenate([weights[ends[i] : ends[i + 1]] for i in ids])
+
+
+DEFENCES[Neighbourhood.name] = Neighbourhood
