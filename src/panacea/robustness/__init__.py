@@ -3,6 +3,7 @@
 from panacea.robustness.adversary import Attackers, choose_attackers
 from panacea.robustness.attacks import ATTACKS, Attack, AttackKeys, make_attack
 from panacea.robustness.defences import DEFENCES, DefenceKeys, Guard, make_defence
+from panacea.robustness.malformed import Malformed
 
 __all__ = [
     "ATTACKS",
@@ -12,6 +13,7 @@ __all__ = [
     "Attackers",
     "DefenceKeys",
     "Guard",
+    "Malformed",
     "choose_attackers",
     "make_attack",
     "make_defence",
