@@ -72,8 +72,8 @@ def leaves(tree: Tree) -> list[Tensor]:
     return [leaf for leaf in _pytree.tree_leaves(tree) if isinstance(leaf, Tensor)]
 
 
-def named_leaves(tree: Tree, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
-    """Every tensor with a dotted name, for saving and for messages.
+def named_leaves(tree: Tree, prefix: str = "", *, travelling: bool = False) -> Iterator[tuple[str, Tensor]]:
+    """Every tensor with a dotted name, for saving and for messages; only those that travel, if asked for.
 
     >>> [name for name, _ in named_leaves((torch.ones(1), (torch.ones(1), None)))]
     ['0', '1.0']
@@ -82,10 +82,12 @@ def named_leaves(tree: Tree, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
         yield prefix, tree
     elif dataclasses.is_dataclass(tree):
         for field in dataclasses.fields(tree):
-            yield from named_leaves(getattr(tree, field.name), f"{prefix}.{field.name}".lstrip("."))
+            if not travelling or field.metadata.get("sent", True):
+                child = getattr(tree, field.name)
+                yield from named_leaves(child, f"{prefix}.{field.name}".lstrip("."), travelling=travelling)
     elif isinstance(tree, tuple):
         for position, child in enumerate(tree):
-            yield from named_leaves(child, f"{prefix}.{position}".lstrip("."))
+            yield from named_leaves(child, f"{prefix}.{position}".lstrip("."), travelling=travelling)
     elif tree is not None:
         raise _foreign(tree, prefix)
 

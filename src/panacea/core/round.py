@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
-import torch
 from torch import Tensor
 
+from panacea.core.messages import deliver
 from panacea.core.records import Tree, nbytes
 from panacea.core.screening import Judged, screen
 from panacea.core.store import ClientStore
@@ -52,6 +53,10 @@ class Adversary(Protocol):
         """What arrives ``[rows, ...]`` in place of the uploads; see `Method.unchanged`."""
         ...
 
+    def messages(self, uploads: Tree, cohort: Cohort) -> Mapping[int, object]:
+        """By client, messages that arrive in place of these rows and need not even be uploads; often none."""
+        ...
+
 
 class Defence(Protocol):
     """A server that does not believe everything."""
@@ -62,7 +67,7 @@ class Defence(Protocol):
         Args:
             memory: what it remembers of earlier rounds; None before the first.
             judged: uploads that are finite.
-            sent: ``[rows, S]`` the statistics the clients were given.
+            sent: ``[rows, S]`` the statistics the clients were given, as far as they travel.
             cohort: whose they are.
             server: the method's state that the uploads are for.
         """
@@ -82,7 +87,7 @@ class State:
 
 @dataclass(frozen=True)
 class Report:
-    """What a round cost and how it went."""
+    """What a round cost and how it went; the loss is over clients whose uploads were used (all, if none was)."""
 
     loss: float
     bytes_down: int
@@ -105,21 +110,25 @@ def run_round(
     sent = state.statistics.send(cohort)
     trained = engine.train(method, downloads, kept, sent, cohort)
     state.clients.put(cohort.ids, trained.kept)  # client state is never lost
+    back = state.statistics.returned(cohort, trained.statistics)  # a client's own do not travel
 
     unchanged, uploads, memory = method.unchanged(downloads, trained.uploads), trained.uploads, state.memory
+    sent, unread = sent[:, : back.shape[1]], dict[int, str]()
     if adversary is not None:
         uploads = adversary.corrupt(unchanged, uploads, cohort)
-    judged = screen(unchanged, uploads, sent, trained.statistics, cohort)
+        uploads, unread = deliver(adversary.messages(uploads, cohort), unchanged, uploads, cohort)
+    judged = screen(unchanged, uploads, sent, back, cohort, unread)
     if defence is not None:
         memory, judged = defence.judge(memory, judged, sent, cohort, state.server)
 
     server, cohort = state.server, replace(cohort, trust=judged.trust)
-    if not judged.reasons or bool((judged.trust > 0).any()):  # else there is nothing to learn from
+    used = judged.trust[:, 0] > 0
+    if bool(used.any()):  # else there is nothing to learn from
         state.statistics.receive(cohort, judged.statistics)
         server = method.aggregate(server, judged.uploads, cohort)
 
-    shared = state.statistics.nbytes(cohort)
-    told = trained.loss if adversary is None else trained.loss[torch.isfinite(trained.loss)]  # a liar's own may be NaN
-    loss, down, up = float(told.mean()), nbytes(downloads) + shared, nbytes(trained.uploads) + shared
+    shared, losses = state.statistics.nbytes(cohort), trained.loss[used] if judged.reasons else trained.loss
+    loss = float((losses if len(losses) else trained.loss).mean())
+    down, up = nbytes(downloads) + shared, nbytes(trained.uploads) + shared
     report = Report(loss, down, up, judged.reasons, tuple(judged.trust[:, 0].tolist()))
     return State(server, state.clients, state.statistics, cohort.round, memory), report

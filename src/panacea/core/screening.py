@@ -6,15 +6,19 @@ would have sent had it trained nothing, with trust 0, and the reason is kept.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from panacea.core.records import Tree, leaves, tree_where
+from panacea.core.records import Tree, named_leaves, tree_where
 from panacea.core.types import Cohort
 
-__all__ = ["Judged", "refuse", "screen"]
+__all__ = ["LIMIT", "Judged", "refuse", "screen"]
+
+LIMIT = 1e10
+"""Largest value of an upload, in units of the largest that its client was sent (at least 1); see `messages`."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +28,7 @@ class Judged:
     Attributes:
         unchanged: ``[rows, ...]`` what clients that trained nothing would have sent; an update is the difference.
         uploads: ``[rows, ...]``.
-        statistics: ``[rows, S]`` BatchNorm's, likewise.
+        statistics: ``[rows, S]`` BatchNorm's that travel, likewise.
         trust: ``[rows, 1]`` from 0 (not used) to 1.
         reasons: why a client's upload is not used, by client.
     """
@@ -36,26 +40,64 @@ class Judged:
     reasons: dict[int, str]
 
 
-def screen(unchanged: Tree, uploads: Tree, sent: Tensor, statistics: Tensor, cohort: Cohort) -> Judged:
-    """Refuse every row that holds a NaN or an infinite number.
+def screen(
+    unchanged: Tree,
+    uploads: Tree,
+    sent: Tensor,
+    statistics: Tensor,
+    cohort: Cohort,
+    unread: Mapping[int, str] | None = None,
+) -> Judged:
+    """Refuse every row that holds a NaN, an infinite number or one beyond the limit.
 
     Args:
         unchanged: see `Judged`.
         uploads: what came.
         sent: ``[rows, S]`` the statistics that the clients were given.
-        statistics: ``[rows, S]`` those that came back.
+        statistics: ``[rows, S]`` those that came back; a variance may be as large as the square of the limit.
         cohort: whose they are.
+        unread: why a client's message could not be read, by client; such rows are refused whatever they hold.
     """
     judged = Judged(unchanged, uploads, statistics, cohort.trust, {})
-    sound = torch.ones_like(cohort.trust, dtype=torch.bool)
-    for leaf in (*leaves(uploads), statistics):
-        sound = sound & torch.isfinite(leaf.reshape(len(leaf), -1)).all(dim=1, keepdim=True)
-    return judged if bool(sound.all()) else refuse(judged, sound, sent, "not finite", cohort)
+    for reason in dict.fromkeys((unread or {}).values()):
+        sound = [[(unread or {}).get(client) != reason] for client in cohort.ids.tolist()]
+        judged = refuse(judged, torch.tensor(sound, device=cohort.trust.device), sent, reason, cohort)
+    came = [*_sent(judged.uploads), judged.statistics]
+    limits = [*(LIMIT for _ in came[1:]), LIMIT**2]
+    if all(_within(leaf, limit) for leaf, limit in zip(came, limits, strict=True)):  # nearly always
+        return judged
+    largest = torch.cat([_largest(leaf) for leaf in came], dim=1)
+    usual = torch.cat([_largest(leaf) for leaf in (*_sent(unchanged), sent)], dim=1).clamp_min(1)
+    finite = torch.isfinite(largest).all(dim=1, keepdim=True)
+    small = (largest <= usual * usual.new_tensor(limits)).all(dim=1, keepdim=True)
+    judged = refuse(judged, finite, sent, "not finite", cohort)
+    return refuse(judged, small | ~finite, sent, "too large", cohort)
+
+
+def _sent(tree: Tree) -> list[Tensor]:
+    return [leaf for _, leaf in named_leaves(tree, travelling=True)]
+
+
+def _within(leaf: Tensor, limit: float) -> bool:
+    """Whether all values are; one pass for all rows, and NaN is passed on to both ends."""
+    if not leaf.numel():
+        return True
+    low, high = torch.aminmax(leaf)
+    return bool((low >= -limit) & (high <= limit))
+
+
+def _largest(leaf: Tensor) -> Tensor:
+    """``[rows, 1]``: the largest absolute value of each row."""
+    if not leaf.numel():
+        return leaf.new_zeros(len(leaf), 1)
+    return leaf.reshape(len(leaf), -1).abs().amax(dim=1, keepdim=True)
 
 
 def refuse(judged: Judged, sound: Tensor, sent: Tensor, reason: str, cohort: Cohort) -> Judged:
     """The same uploads without the rows that are not sound ``[rows, 1]``."""
     bad = (~sound[:, 0]).nonzero()[:, 0].tolist()
+    if not bad:
+        return judged
     return replace(
         judged,
         uploads=tree_where(sound, judged.uploads, judged.unchanged),

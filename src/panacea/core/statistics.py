@@ -43,9 +43,16 @@ class Statistics:
         rows: Tensor = self.own.take(cohort.ids, common)
         return rows
 
+    def returned(self, cohort: Cohort, statistics: Tensor) -> Tensor:
+        """``[rows, S]`` those that travel back, to be judged and received; ``[rows, 0]`` where clients keep theirs."""
+        if self.policy == "shared":
+            return statistics
+        self.receive(cohort, statistics)
+        return statistics[:, :0]
+
     def receive(self, cohort: Cohort, statistics: Tensor) -> None:
         """Keep what came back from the cohort."""
-        if self.common.numel() == 0 or self.policy == "frozen":
+        if statistics.numel() == 0 or self.policy == "frozen":
             return
         if self.policy == "shared":
             self.common = weighted_mean(statistics, cohort.weights())

@@ -132,8 +132,10 @@ class Samples:
         Where targets are windows of one series, every step of it that no later window begins after is replaced.
         """
         if not self._own_targets:
-            base = contents(self.y).clone()
-            self.y, self._own_targets = base.as_strided(self.y.shape, self.y.stride(), 0), True
+            values, shape = contents(self.y).clone(), self.y.shape
+            shared = len(values) < self.y.numel()  # windows overlap, and go on doing so
+            self.y = values.as_strided(shape, self.y.stride(), 0) if shared else values.reshape(shape)
+            self._own_targets = True
         span = self.y[first : first + len(targets)]
         if self.y.is_contiguous():
             span.copy_(targets)

@@ -104,7 +104,7 @@ class MessagePassing(Method):
         rows = self._rows(cohort.ids)
         models, heard = server.models.clone(), server.heard.clone()
         models[rows] = torch.lerp(models[rows], uploads.params, cohort.trust)
-        heard[rows] = 1.0
+        heard[rows] = torch.maximum(heard[rows], (cohort.trust > 0).to(heard.dtype))
         return ClientModels(models, heard)
 
     # --- client -----------------------------------------------------------------------------------------------

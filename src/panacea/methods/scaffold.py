@@ -136,7 +136,7 @@ class Scaffold(Method):
         """Both means; c moves by the cohort's share of all clients."""
         weights, eta = cohort.weights("uniform"), self.parameters.global_lr
         params = (1 - eta) * server.params + eta * weighted_mean(uploads.params, weights)
-        share = len(cohort) / self.clients
+        share = float(cohort.trust.sum()) / self.clients  # those whose change is used
         return GlobalModel(params, server.control + share * weighted_mean(uploads.change, weights))
 
     def alternatives(self, server: GlobalModel, clients: ClientStore, cohort: Cohort) -> dict[str, Adaptation]:

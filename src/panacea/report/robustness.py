@@ -90,7 +90,7 @@ def draw_refused(experiment: Experiment, directory: RunDirectory) -> Figure | No
         axes.bar(edges[:-1], height, np.diff(edges), bottom=below, align="edge", color=colour, label=reason)
         below += height
     axes.set_ylim(0, 1.3 * below.max())  # room for the legend
-    axes.yaxis.get_major_locator().set_params(integer=True)
+    axes.locator_params(axis="y", integer=True)
     axes.set_xlabel("round")
     axes.set_ylabel("refused uploads")
     axes.legend(frameon=False, fontsize=8)

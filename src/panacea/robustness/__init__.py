@@ -5,6 +5,7 @@ from panacea.robustness.attacks import ATTACKS, make_attack
 from panacea.robustness.backdoors import triggered_tests
 from panacea.robustness.base import Attack, AttackKeys
 from panacea.robustness.defences import DEFENCES, DefenceKeys, Guard, make_defence
+from panacea.robustness.malformed import Malformed
 from panacea.robustness.neighbourhood import Neighbourhood
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "Attackers",
     "DefenceKeys",
     "Guard",
+    "Malformed",
     "Neighbourhood",
     "choose_attackers",
     "make_attack",

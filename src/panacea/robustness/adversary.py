@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 
 from panacea.core.random import Streams
-from panacea.core.records import Tree, leaves, tree_where
+from panacea.core.records import Tree, leaves, named_leaves, tree_where
 from panacea.core.types import Cohort
 from panacea.data.federation import Federation
 from panacea.engines.base import Samples
@@ -37,11 +37,29 @@ class Attackers:
     def corrupt(self, unchanged: Tree, uploads: Tree, cohort: Cohort) -> Tree:
         """The cohort's uploads with those of attackers changed."""
         mask = self.who[cohort.ids]
-        if cohort.round < self.attack.keys.start or not mask.any() or not leaves(uploads):
+        if type(self.attack).updates is Attack.updates or not self._attacks(mask, uploads, cohort):
             return uploads
         attacks = torch.from_numpy(mask).to(leaves(uploads)[0].device)
         changed = self.attack.updates(updates_of(unchanged, uploads), attacks, self.streams, cohort.round)
         return uploads if changed is None else tree_where(attacks[:, None], applied(unchanged, changed), uploads)
+
+    def messages(self, uploads: Tree, cohort: Cohort) -> dict[int, object]:
+        """What attackers send that is no upload, by client; see `Attack.message`."""
+        mask = self.who[cohort.ids]
+        if type(self.attack).message is Attack.message or not self._attacks(mask, uploads, cohort):
+            return {}
+        sent = dict(named_leaves(uploads, travelling=True))
+        streams = {
+            row: self.streams.numpy("attack messages", cohort.round, int(cohort.ids[row])) for row in mask.nonzero()[0]
+        }
+        return {
+            int(cohort.ids[row]): self.attack.message({name: leaf[row] for name, leaf in sent.items()}, stream)
+            for row, stream in streams.items()
+        }
+
+    def _attacks(self, mask: npt.NDArray[np.bool_], uploads: Tree, cohort: Cohort) -> bool:
+        """Whether anything happens to a cohort in which these rows attack."""
+        return cohort.round >= self.attack.keys.start and bool(mask.any()) and bool(leaves(uploads))
 
     def poison(self, samples: Samples, round: int) -> None:
         """Change the attackers' train targets and inputs, once, before the attack's first round (or after a resume)."""
@@ -93,6 +111,8 @@ def _client(federation: Federation, given: int | str) -> int:
         client = federation.names.index(given)
     elif isinstance(given, int) and 0 <= given < len(federation):
         client = given
+    elif str(given) in federation.names:  # a name of digits
+        client = federation.names.index(str(given))
     else:
         raise RequestError(f"attack.clients: no client '{given}'; there are {len(federation)}, numbered from 0")
     if federation.novel[client]:

@@ -45,6 +45,10 @@ from panacea.robustness.base import Attack, AttackKeys, Labels
 
 __all__ = ["ATTACKS", "make_attack"]
 
+    def message(self, upload: dict[str, Tensor], stream: np.random.Generator) -> object:
+        """What an attacker sends in place of its upload, named as for a wire; an attack without it sends uploads."""
+        return upload
+
 
 class LabelFlipKeys(AttackKeys):
     """Keys of `label_flip`."""
@@ -87,9 +91,9 @@ class TargetShift(Attack):
     def targets(self, y: Tensor) -> Tensor:
         """Shifted or mirrored."""
         known = y[~y.isnan()]
-        if self.keys.mode == "invert":
+        if self.keys.mode == "invert" and len(known):
             return known.min() + known.max() - y
-        return y + self.keys.amount * float(known.std(unbiased=False))
+        return y + self.keys.amount * float(known.std(unbiased=False)) if len(known) else y
 
 
 class ModelPoisoningKeys(AttackKeys):
@@ -175,7 +179,7 @@ class MinMax(Attack):
         if len(honest) < 2:
             return None
         middle, against = honest.mean(dim=0), -honest.std(dim=0, unbiased=False)
-        widest = torch.cdist(honest[None], honest[None])[0].max() ** 2
+        widest = torch.cdist(honest[None], honest[None], compute_mode="donot_use_mm_for_euclid_dist").max() ** 2
         offset = middle - honest  # ||offset_j + g against||^2 <= widest for all j: the smallest of the larger roots
         a, b = against.square().sum().clamp_min(1e-30), (offset * against).sum(dim=1)
         c = offset.square().sum(dim=1) - widest

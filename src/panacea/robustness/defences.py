@@ -248,7 +248,9 @@ class SimpleTuning(Guard):
     key_model = SimpleTuningKeys
     keys: SimpleTuningKeys
 
-    def judge(self, memory: Tree, judged: Judged, sent: Tensor, cohort: Cohort) -> tuple[Tree, Judged]:
+    def judge(
+        self, memory: Tree, judged: Judged, sent: Tensor, cohort: Cohort, server: Tree = None
+    ) -> tuple[Tree, Judged]:
         """The server does nothing."""
         return memory, judged
 

@@ -5,26 +5,26 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from panacea.core.records import Tree, leaves, tree_map
+from panacea.core.records import Tree, named_leaves, rebuild
 
 __all__ = ["applied", "updates_of"]
 
 
 def updates_of(unchanged: Tree, uploads: Tree) -> Tensor:
-    """``[rows, D]``: how far each client's upload is from what it would have sent without training."""
-    pairs = zip(leaves(uploads), leaves(unchanged), strict=True)
+    """``[rows, D]``: how far each client's upload is from what it would have sent; of what travels."""
+    pairs = zip(_sent(uploads).values(), _sent(unchanged).values(), strict=True)
     return torch.cat([(new - old).reshape(len(new), -1) for new, old in pairs], dim=1)
 
 
 def applied(unchanged: Tree, updates: Tensor) -> Tree:
     """The uploads ``[rows, ...]`` with these updates ``[rows, D]``."""
-    place = 0
-
-    def moved(old: Tensor) -> Tensor:
-        nonlocal place
+    place, moved = 0, dict(named_leaves(unchanged))
+    for name, old in _sent(unchanged).items():
         width = old[0].numel()
-        part = updates[:, place : place + width].reshape(old.shape)
+        moved[name] = old + updates[:, place : place + width].reshape(old.shape)
         place += width
-        return old + part
+    return rebuild(unchanged, moved)
 
-    return tree_map(moved, unchanged)
+
+def _sent(tree: Tree) -> dict[str, Tensor]:
+    return dict(named_leaves(tree, travelling=True))
