@@ -42,12 +42,9 @@ from panacea.core.validation import validated
 from panacea.errors import unknown
 from panacea.robustness.backdoors import BackdoorBlended, BackdoorPatch
 from panacea.robustness.base import Attack, AttackKeys, Labels
+from panacea.robustness.malformed import Malformed
 
 __all__ = ["ATTACKS", "make_attack"]
-
-    def message(self, upload: dict[str, Tensor], stream: np.random.Generator) -> object:
-        """What an attacker sends in place of its upload, named as for a wire; an attack without it sends uploads."""
-        return upload
 
 
 class LabelFlipKeys(AttackKeys):
@@ -191,7 +188,7 @@ ATTACKS: dict[str, type[Attack]] = {
     cls.name: cls
     for cls in (
         Attack, LabelFlip, TargetShift, ModelPoisoning, SignFlip, Noise, Absent, ALittleIsEnough, MinMax,
-        BackdoorBlended, BackdoorPatch,
+        BackdoorBlended, BackdoorPatch, Malformed,
     )
 }  # fmt: skip
 """By name; `none` is no attack."""

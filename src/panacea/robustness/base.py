@@ -69,3 +69,7 @@ class Attack:
     def updates(self, updates: Tensor, attacks: Tensor, streams: Streams, round: int) -> Tensor | None:
         """Other updates ``[rows, D]`` (those of honest rows are not used), attackers ``[rows]``; None: as they are."""
         return None
+
+    def message(self, upload: dict[str, Tensor], stream: np.random.Generator) -> object:
+        """What an attacker sends in place of its upload, named as for a wire; an attack without it sends uploads."""
+        return upload

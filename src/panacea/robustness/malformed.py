@@ -14,7 +14,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from panacea.robustness.attacks import ATTACKS, Attack, AttackKeys
+from panacea.robustness.base import Attack, AttackKeys
 
 __all__ = ["Malformed", "MalformedKeys"]
 
@@ -90,4 +90,3 @@ _MAKERS: dict[str, Callable[[Upload, str, np.random.Generator], object]] = {
     "text": _whole(lambda upload, name: "params"),
     "list": _whole(lambda upload, name: list(upload.values())),
 }
-ATTACKS[Malformed.name] = Malformed
