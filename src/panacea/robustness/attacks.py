@@ -33,7 +33,7 @@ from typing import ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 from torch import Tensor
 
 from panacea.core.random import Streams
@@ -55,6 +55,11 @@ class AttackKeys(BaseModel):
         None, description="these clients attack, by number or name; instead of attack.ratio"
     )
     start: int = Field(1, ge=1, description="first round in which they do")
+
+    @field_validator("clients", mode="before")
+    @classmethod
+    def _one_or_several(cls, value: object) -> object:
+        return (value,) if isinstance(value, int | str) else value  # attack.clients=3
 
 
 class Attack:
