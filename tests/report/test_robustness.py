@@ -69,6 +69,7 @@ def test_damage_by_distance_is_shown_beside_the_clean_run(
     page = _page(run)
     for who, title in (("0", "honest training clients"), ("1", "novel clients")):
         part = page.partition(f"Damage by distance: {title}")[2].partition("</table>")[0]
+        assert "<tr><td>0</td>" not in part  # attackers themselves are not damage
         for distance in hops:
             at = [i for i, row in enumerate(after) if row["hops"] == distance and row["novel"] == who]
             at = [i for i in at if after[i]["malicious"] == "0"]
