@@ -69,14 +69,14 @@ def write(swept: Any, folder: Path, stem: str, command: str) -> None:
 
 
 def flatness(swept: Any) -> str:
-    """Every method's mean drop over the ratios above 0, the flattest first."""
+    """Every method's mean drop over the ratios above 0, the least first."""
     from panacea.experiment.table import markdown_table
 
     drops = {line.method: [cell.drop for cell in line.cells[1:]] for line in swept.lines()}
     mean = {method: statistics.fmean(some) for method, some in drops.items() if some and None not in some}
     rows = [[m, f"{mean[m]:.2f}", f"{drops[m][-1]:.2f}"] for m in sorted(mean, key=lambda m: mean[m])]
     last = swept.axes[0].values[-1]
-    return markdown_table(["the flattest first", "mean drop over ratios above 0", f"drop at {last}"], rows)
+    return markdown_table(["the least drop first", "mean drop over ratios above 0", f"drop at {last}"], rows)
 
 
 def main() -> None:

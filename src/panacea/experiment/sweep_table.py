@@ -161,7 +161,7 @@ class Swept:
                 text = "failed" if cell.mean is None else shown(cell.mean)
                 text += f" ± {shown(cell.spread)}" if cell.mean is not None and cell.spread is not None else ""
                 if place and cell.drop is not None:
-                    change = -cell.drop if self.higher_is_better else cell.drop
+                    change = (-cell.drop if self.higher_is_better else cell.drop) + 0.0  # no -0.00
                     text += f"{newline}({'+' if change > 0 else ''}{shown(change)})"
                 row.append(text)
             rows.append(row)

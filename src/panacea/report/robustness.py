@@ -75,6 +75,8 @@ def refused_counts(directory: RunDirectory) -> list[tuple[int, str]]:
 
 def draw_refused(experiment: Experiment, directory: RunDirectory) -> Figure | None:
     """Refused uploads over rounds, by reason; None where there are none."""
+    from matplotlib.ticker import MaxNLocator  # noqa: PLC0415
+
     refused = refused_counts(directory)
     if not refused:
         return None
@@ -90,7 +92,7 @@ def draw_refused(experiment: Experiment, directory: RunDirectory) -> Figure | No
         axes.bar(edges[:-1], height, np.diff(edges), bottom=below, align="edge", color=colour, label=reason)
         below += height
     axes.set_ylim(0, 1.3 * below.max())  # room for the legend
-    axes.locator_params(axis="y", integer=True)
+    axes.yaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
     axes.set_xlabel("round")
     axes.set_ylabel("refused uploads")
     axes.legend(frameon=False, fontsize=8)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 from torch import Tensor
 
 from panacea.core.random import Streams
@@ -30,6 +30,11 @@ class AttackKeys(BaseModel):
         None, description="these clients attack, by number or name; instead of attack.ratio"
     )
     start: int = Field(1, ge=1, description="first round in which they do")
+
+    @field_validator("clients", mode="before")
+    @classmethod
+    def _one_or_several(cls, value: object) -> object:
+        return (value,) if isinstance(value, int | str) else value  # attack.clients=3
 
 
 class Attack:
