@@ -15,7 +15,7 @@ from panacea.experiment.config import build_config
 from panacea.experiment.experiment import Experiment
 from panacea.experiment.results import client_columns, client_table
 from panacea.experiment.rundir import RunDirectory
-from panacea.experiment.runner import run_experiment
+from panacea.experiment.runner import Callback, run_experiment
 from panacea.robustness import make_attack, triggered_tests
 from tests.robustness.images import experiment_of, labelled, samples_of
 
@@ -102,7 +102,11 @@ def test_means_are_over_honest_clients_and_novel_ones_apart(monkeypatch: pytest.
         return scores
 
     monkeypatch.setattr(experiment.engine, "evaluate", fake)
-    summary = run_experiment(experiment)
+    lines: list[dict[str, Any]] = []
+    listener = Callback()
+    monkeypatch.setattr(listener, "on_evaluation", lambda _, line: lines.append(line))
+    summary = run_experiment(experiment, callbacks=[listener])
+    assert [(line["asr_mean"], line["asr_novel_mean"]) for line in lines] == [(30.0, 90.0)]
     assert summary["asr_mean"] == summary["final_asr_mean"] == 30.0  # without client 0, who attacks
     assert summary["asr_novel_mean"] == summary["final_asr_novel_mean"] == 90.0
     assert np.array_equal(column(experiment, "final_asr"), rates, equal_nan=True)

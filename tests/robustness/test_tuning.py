@@ -23,6 +23,18 @@ from tests.toy import play
 LABELS = [[0, 1, 2, 0, 2, 1, 0], [0, 1, 2], [2, 2, 0, 0, 1], [0, 2, 1, 2]]  # the last one is novel
 
 
+class Backwards(nn.Module):
+    """Its layers are run in another order than they are defined in; both have as many outputs as there are classes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last, self.first = nn.Linear(3, 3), nn.Linear(16, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.last(self.first(x.flatten(1)))
+        return out
+
+
 def federation() -> Federation:
     return labelled(LABELS, novel=1, val=0.2)
 
@@ -73,12 +85,16 @@ def test_the_programme_is_plain_sgd_at_its_own_rate_for_its_own_steps() -> None:
     assert torch.allclose(after[0, -18:], torch.cat([weight.flatten(), bias]), atol=1e-12)
 
 
-def test_epochs_count_each_clients_own_samples() -> None:
-    experiment = experiment_of(federation(), defence="simple_tuning", batch_size=2)
+@pytest.mark.parametrize("engine", ["vectorised", "sequential"])
+def test_epochs_count_each_clients_own_samples(engine: str) -> None:
+    experiment = experiment_of(federation(), defence="simple_tuning", batch_size=2, engine=engine)
     counts = experiment.federation.counts("train")[:3]
     steps = tuned(experiment, [0, 1, 2])[0].steps
     assert steps.tolist() == [int(np.ceil(10 * n / min(n, 2))) for n in counts]
     assert len(set(steps.tolist())) > 1
+    together = tuned(experiment, [0, 1, 2])[2]
+    for client in range(3):
+        assert torch.allclose(tuned(experiment, [client])[2][0], together[client], atol=1e-12)
 
 
 @pytest.mark.parametrize("method", ["fedavg", "ditto", "fedper", "panacea", "apfl", "fedavg_ft"])
@@ -156,7 +172,8 @@ def test_networks_without_a_last_linear_layer_are_refused_in_one_line() -> None:
     single = nn.Sequential(nn.Flatten(), nn.Linear(16, 3))
     assert message(single) == "defence=simple_tuning: the network has a single layer ('1'); nothing else is kept"
     odd = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Conv2d(4, 3, 2), nn.Flatten())
-    assert "the last layer of this network is '1', Conv2d(4, 3" in message(odd)
+    assert "here the last layer is '1', Conv2d(4, 3" in message(odd)
+    assert "here the last layer is 'first', Linear(in_features=16" in message(Backwards())
     with pytest.raises(RequestError, match=r"defence\.epochs"):
         experiment_of(federation(), defence="simple_tuning", **{"defence.epochs": 0})
 

@@ -56,17 +56,30 @@ class TuneHead(Method):
 
 
 def last_layer(target: TargetModel) -> nn.Linear:
-    """The layer that owns the network's last tensor; it must be linear, give the outputs, and not be the only one."""
+    """The layer that owns the last tensor: linear, what it gives is what the network gives, and not the only one."""
     name = target.layout.names[-1].rpartition(".")[0]
-    layer, task = target.module.get_submodule(name), target.task
-    if not isinstance(layer, nn.Linear) or (task.classes and layer.out_features != task.classes):
+    layer = target.module.get_submodule(name)
+    if not isinstance(layer, nn.Linear) or not _gives_outputs(target, layer):
         raise RequestError(
-            f"defence=simple_tuning makes the last linear layer anew; the last layer of this network is '{name}', "
-            f"{layer}"
+            "defence=simple_tuning makes a last linear layer anew whose outputs are the network's; here the last layer "
+            f"is '{name}', {layer}"
         )
     if Scope.of(target.layout, "last").rest is None:
         raise RequestError(f"defence=simple_tuning: the network has a single layer ('{name}'); nothing else is kept")
     return layer
+
+
+def _gives_outputs(target: TargetModel, layer: nn.Module) -> bool:
+    """Tried out on two samples of zeros: some methods put networks of their own behind the user's."""
+    seen: list[Tensor] = []
+    hook = layer.register_forward_hook(lambda _, __, out: seen.append(out))
+    try:
+        with torch.no_grad():
+            x = target.initial.new_zeros((2, *target.task.inputs))
+            outputs, _ = target.forward(target.initial, target.statistics, x, training=False)
+    finally:
+        hook.remove()
+    return bool(seen) and torch.equal(seen[-1].flatten(), outputs.flatten())
 
 
 def fresh_heads(layer: nn.Linear, size: int, streams: Streams, ids: ClientIds, like: Tensor) -> Tensor:
