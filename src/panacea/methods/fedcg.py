@@ -228,8 +228,7 @@ class FedCg(Method):
             parts = setting.layout.unflatten(params)
             nodes = [parts[f"{layer}.nodes"].flatten(1) for layer in self.layers]
             nodes = nodes if p.adjacency == "per_layer" else [torch.cat(nodes, dim=1)]
-            similar = torch.stack([similarity(v, p.beta) for v in nodes])
-            params = self._with_given(params, "adjacency", similar.flatten())
+            params = self._with_given(params, "adjacency", torch.cat([similarity(v, p.beta).flatten() for v in nodes]))
         if p.source == "teacher" and cohort.round % p.teacher_every == 0:
             student, means = params[self.network : self.student], params[self.student : self.sent].chunk(2)[-1:]
             teacher = min(s.start for n, s in setting.layout.slices.items() if n.startswith("given.teacher."))
