@@ -46,6 +46,7 @@ from panacea.robustness.updates import updates_of
 __all__ = ["Heard", "Neighbourhood", "NeighbourhoodKeys"]
 
 _LENGTHS = 200  # lengths that the median is over
+_KNOWN = 10  # lengths before any is too long
 _ENOUGH = 2  # neighbours heard before a client is judged by them
 _INNOCENT = 0.5  # agreement of a client before it is judged
 _TINY = 1e-30
@@ -59,11 +60,13 @@ class Heard:
         directions: ``[clients, sketch]`` v; 0 for clients never heard.
         agreement: ``[clients]`` c.
         lengths: ``[200]`` of the latest updates, the last one last; NaN where there were not as many yet.
+        usual: ``[]`` the largest median that they ever had.
     """
 
     directions: Tensor
     agreement: Tensor
     lengths: Tensor
+    usual: Tensor
 
 
 class NeighbourhoodKeys(DefenceKeys):
@@ -71,6 +74,7 @@ class NeighbourhoodKeys(DefenceKeys):
 
     sketch: int = Field(256, ge=8, description="numbers remembered of a client's updates")
     memory: float = Field(0.5, gt=0, le=1, description="weight of a visit in a client's agreement with its neighbours")
+    factor: float = Field(5.0, gt=1, description="an update may be so many times as long as the usual one")
     width: float = Field(0.1, gt=0, le=1, description="trust falls from 1 to 0 between agreement +width and -width")
 
 
@@ -95,42 +99,68 @@ class Neighbourhood(Guard):
         """What was heard."""
         if not tensors:
             return None
-        return Heard(tensors["memory.directions"], tensors["memory.agreement"], tensors["memory.lengths"])
+        return Heard(*(tensors[f"memory.{name}"] for name in ("directions", "agreement", "lengths", "usual")))
 
     def judge(
         self, memory: Heard | None, judged: Judged, sent: Tensor, cohort: Cohort, server: Tree = None
     ) -> tuple[Tree, Judged]:
         """Hear the cohort, then compare each of its clients with its neighbours."""
-        usable = judged.trust[:, 0] > 0
-        if not leaves(judged.uploads) or not bool(usable.any()):
+        if not leaves(judged.uploads):
             return memory, judged
-        updates = updates_of(judged.unchanged, judged.uploads)[usable]
-        places, ids = torch.from_numpy(cohort.ids).to(usable.device)[usable], cohort.ids[usable.cpu().numpy()]
-        lengths = updates.norm(dim=1)
-        sketches = self.sketch(updates)
+        updates = updates_of(judged.unchanged, judged.uploads)
+        largest = updates.abs().amax(dim=1, keepdim=True).clamp_min(_TINY)  # its square may be too large a number
+        lengths = (updates / largest).norm(dim=1) * largest[:, 0]
         if memory is None:
-            memory = Heard(
-                sketches.new_zeros(self.graph.n, sketches.shape[1]),
-                sketches.new_full((self.graph.n,), _INNOCENT),
-                lengths.new_full((_LENGTHS,), torch.nan),
-            )
+            memory = self._nothing(updates)
+        memory, judged = self._without_too_long(memory, judged, lengths, sent, cohort)
+        usable = judged.trust[:, 0] > 0
+        if not bool(usable.any()):
+            return memory, judged
+        places, ids = torch.from_numpy(cohort.ids).to(usable.device)[usable], cohort.ids[usable.cpu().numpy()]
+        sketches, lengths = self.sketch((updates / largest)[usable]), lengths[usable]
         trust_before = self.trust(memory)
         recent = torch.cat([memory.lengths, lengths])[-_LENGTHS:]
-        said = (lengths / recent.nanmedian().clamp_min(_TINY)).clamp_max(1)
+        median = recent.nanmedian()
+        said = 2 / (1 + median / lengths.clamp_min(_TINY))
         directions = sketches / sketches.norm(dim=1, keepdim=True).clamp_min(_TINY)
-        memory = Heard(self._remembered(memory, places, said[:, None] * directions), memory.agreement, recent)
+        usual = torch.maximum(memory.usual, median) if int((~recent.isnan()).sum()) >= _KNOWN else memory.usual
+        new = self._remembered(memory, places, said[:, None] * directions)
+        memory = Heard(new, memory.agreement, recent, usual)
         near, coherence = self._predicted(memory, ids, trust_before, server)
-        agrees = (directions * near).sum(dim=1)
-        step = self.keys.memory * said * coherence
+        step = self.keys.memory * said.clamp_max(1) * coherence
         old = memory.agreement[places]
-        memory = replace(memory, agreement=memory.agreement.index_copy(0, places, old + step * (agrees - old)))
+        agreement = old + step * ((directions * near).sum(dim=1) - old)
+        memory = replace(memory, agreement=memory.agreement.index_copy(0, places, agreement))
         trust = judged.trust.clone()
         trust[usable, 0] *= self.trust(memory)[places]
-        judged = replace(judged, trust=trust)
-        believed = (trust > 0) | ~usable[:, None]
+        judged, believed = replace(judged, trust=trust), (trust > 0) | ~usable[:, None]
         if not bool(believed.all()):
             judged = refuse(judged, believed, sent, "contradicts its neighbours", cohort)
         return memory, judged
+
+    def _nothing(self, updates: Tensor) -> Heard:
+        """The memory before the first round."""
+        n, width = self.graph.n, min(updates.shape[1], self.keys.sketch)
+        return Heard(
+            updates.new_zeros(n, width),
+            updates.new_full((n,), _INNOCENT),
+            updates.new_full((_LENGTHS,), torch.nan),
+            updates.new_zeros(()),
+        )
+
+    def _without_too_long(
+        self, memory: Heard, judged: Judged, lengths: Tensor, sent: Tensor, cohort: Cohort
+    ) -> tuple[Heard, Judged]:
+        """Updates as long as no honest one was are refused, and held against their clients."""
+        sound = (lengths <= self.keys.factor * memory.usual) | (memory.usual == 0) | (judged.trust[:, 0] == 0)
+        if bool(sound.all()):
+            return memory, judged
+        places = torch.from_numpy(cohort.ids).to(sound.device)[~sound]
+        agreement = memory.agreement.index_copy(
+            0, places, torch.lerp(memory.agreement[places], -torch.ones_like(lengths[~sound]), self.keys.memory)
+        )
+        judged = refuse(judged, sound[:, None], sent, "too long an update", cohort)
+        return replace(memory, agreement=agreement), judged
 
     def trust(self, memory: Heard) -> Tensor:
         """``[clients]`` from 0 to 1, 1 for clients never heard."""
