@@ -8,6 +8,8 @@ from panacea.evaluation.evaluate import Evaluation
 from panacea.evaluation.metrics import mean, spread, worst_decile
 from panacea.experiment.history import History
 
+EVERYBODY = np.ones(2, np.bool_)
+
 
 def _evaluation(test: float, val: float, val_loss: float = 1.0, novel: float = 0.0) -> Evaluation:
     def scores(value: float, loss: float = 1.0) -> Scores:
@@ -17,7 +19,7 @@ def _evaluation(test: float, val: float, val_loss: float = 1.0, novel: float = 0
 
 
 def test_the_round_is_chosen_on_validation_and_never_on_test() -> None:
-    history = History(higher_is_better=True)
+    history = History(higher_is_better=True, honest=EVERYBODY)
     for round, (test, val) in enumerate([(50, 60), (90, 55), (40, 70), (80, 65)], start=1):
         history.add(round, _evaluation(test, val))
     assert history.numbers["selected_round"] == 3
@@ -29,30 +31,30 @@ def test_the_round_is_chosen_on_validation_and_never_on_test() -> None:
 
 
 def test_ties_go_to_the_lower_validation_loss_then_to_the_earlier_round() -> None:
-    history = History(higher_is_better=True)
+    history = History(higher_is_better=True, honest=EVERYBODY)
     for round, loss in enumerate([0.5, 0.3, 0.3, 0.4], start=1):
         history.add(round, _evaluation(1, 100, loss))
     assert history.numbers["selected_round"] == 2
 
 
 def test_errors_are_minimised() -> None:
-    history = History(higher_is_better=False)
+    history = History(higher_is_better=False, honest=EVERYBODY)
     for round, val in enumerate([3.0, 1.5, 2.0], start=1):
         history.add(round, _evaluation(val, val))
     assert history.numbers["selected_round"] == history.numbers["best_round"] == 2
 
 
 def test_without_validation_samples_the_last_round_counts() -> None:
-    history = History(higher_is_better=True)
+    history = History(higher_is_better=True, honest=EVERYBODY)
     for round, test in enumerate([80, 60], start=1):
         history.add(round, _evaluation(test, np.nan, np.nan))
     assert history.numbers["selected_round"] == 2
 
 
 def test_restoring_gives_the_same_object() -> None:
-    a = History(higher_is_better=True)
+    a = History(higher_is_better=True, honest=EVERYBODY)
     a.add(1, _evaluation(50, 60))
-    b = History(higher_is_better=True)
+    b = History(higher_is_better=True, honest=EVERYBODY)
     b.restore(a.to_tensors(), a.numbers)
     b.add(2, _evaluation(70, 50))
     assert b.selected is not None
@@ -72,3 +74,9 @@ def test_clients_without_samples_do_not_count() -> None:
     assert (mean(values), spread(values), worst_decile(values, True)) == (2.0, 1.0, 1.0)
     assert np.isnan(mean(np.array([np.nan])))
     assert np.isnan(mean(np.zeros(0)))
+
+
+def test_attackers_do_not_count() -> None:
+    history = History(higher_is_better=True, honest=np.array([True, False]))
+    assert history.add(1, _evaluation(50, 60))["mean"] == 49
+    assert history.numbers["selected_val"] == 59

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from panacea.core.records import Tree, named_leaves, rebuild, tree_index, tree_map
-from panacea.core.screening import LIMIT
+from panacea.core.screening import LIMIT, NOT_FINITE
 from panacea.core.types import Cohort
 
 __all__ = ["deliver", "receive"]
@@ -161,7 +161,7 @@ def _wrong_values(value: Tensor, sent: Tensor) -> str | None:
     low, high = torch.aminmax(value)
     largest = max(-float(low), float(high))
     if not bool(torch.isfinite(low) & torch.isfinite(high)):  # NaN is passed on by both
-        return "not finite"
+        return NOT_FINITE
     allowed = LIMIT * max(1.0, float(sent.abs().max()))
     return None if largest <= allowed else f"{largest:.0e} is too large"
 

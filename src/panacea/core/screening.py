@@ -15,7 +15,9 @@ from torch import Tensor
 from panacea.core.records import Tree, named_leaves, tree_where
 from panacea.core.types import Cohort
 
-__all__ = ["LIMIT", "Judged", "refuse", "screen"]
+__all__ = ["LIMIT", "NOT_FINITE", "Judged", "refuse", "screen"]
+
+NOT_FINITE = "not finite"
 
 LIMIT = 1e10
 """Largest value of an upload, in units of the largest that its client was sent (at least 1); see `messages`."""
@@ -70,8 +72,8 @@ def screen(
     usual = torch.cat([_largest(leaf) for leaf in (*_sent(unchanged), sent)], dim=1).clamp_min(1)
     finite = torch.isfinite(largest).all(dim=1, keepdim=True)
     small = (largest <= usual * usual.new_tensor(limits)).all(dim=1, keepdim=True)
-    judged = refuse(judged, finite, sent, "not finite", cohort)
-    return refuse(judged, small | ~finite, sent, "too large", cohort)
+    judged = refuse(judged, finite, sent, NOT_FINITE, cohort)
+    return refuse(judged, small | ~finite, sent, TOO_LARGE, cohort)
 
 
 def _sent(tree: Tree) -> list[Tensor]:

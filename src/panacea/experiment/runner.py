@@ -13,6 +13,7 @@ import torch
 
 from panacea.core.files import append_line
 from panacea.core.round import Report, run_round
+from panacea.core.screening import NOT_FINITE, TOO_LARGE
 from panacea.errors import RequestError, RunFailure
 from panacea.evaluation.evaluate import Evaluation, evaluate_alternatives, evaluate_clients
 from panacea.experiment.checkpoint import Checkpoint
@@ -104,6 +105,12 @@ def _one_round(experiment: Experiment, directory: RunDirectory | None, callbacks
     if not math.isfinite(report.loss):
         raise RunFailure(
             f"training diverged in round {round}: the training loss is {report.loss}; "
+            f"a smaller lr (now {config.lr}) or clip=10 may help"
+        )
+    honest = cohort.ids[~experiment.malicious[cohort.ids]]
+    if len(honest) and all(report.refused.get(int(client)) in (NOT_FINITE, TOO_LARGE) for client in honest):
+        raise RunFailure(
+            f"training diverged in round {round}: no honest client sent a usable model; "
             f"a smaller lr (now {config.lr}) or clip=10 may help"
         )
     experiment.visits[cohort.ids] += 1
