@@ -15,9 +15,9 @@ from torch import Tensor
 from panacea.core.records import Tree, named_leaves, tree_where
 from panacea.core.types import Cohort
 
-__all__ = ["LIMIT", "NOT_FINITE", "Judged", "refuse", "screen"]
+__all__ = ["LIMIT", "NOT_FINITE", "TOO_LARGE", "Judged", "refuse", "screen"]
 
-NOT_FINITE = "not finite"
+NOT_FINITE, TOO_LARGE = "not finite", "too large"
 
 LIMIT = 1e10
 """Largest value of an upload, in units of the largest that its client was sent (at least 1); see `messages`."""
