@@ -180,7 +180,7 @@ def test_the_loss_is_of_those_whose_uploads_are_used() -> None:
 
 def test_a_defence_that_trusts_nobody_leaves_the_server() -> None:
     class Nobody:
-        def judge(self, memory: Any, judged: Any, sent: Any, cohort: Any) -> Any:
+        def judge(self, memory: Any, judged: Any, sent: Any, cohort: Any, server: Any) -> Any:
             import dataclasses
 
             return memory, dataclasses.replace(judged, trust=0 * judged.trust)
