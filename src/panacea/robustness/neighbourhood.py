@@ -2,26 +2,32 @@ r"""`neighbourhood`: a client whose updates contradict those of its neighbours i
 
 For servers that take no mean, where there is nothing to make robust: whatever a method does with uploads, it does less
 of it with those of a doubted client (`Cohort.trust`). Related clients should change their models in similar directions,
-so the direction of a client's update is predicted from its neighbours', and a residual that stays large is a sign of a
-lie. With ``D_i`` the update of client i (`Method.unchanged`), s a sketch of `sketch` numbers (`panacea.robustness.
-sketch`), and for the clients of a round, in this order:
+so the direction of a client's update is predicted from its neighbours', and a residual that stays large is the sign of
+a lie. With ``D_i`` the update of client i (`Method.unchanged`) and s its sketch (`panacea.robustness.sketch`), for the
+clients of a round, in this order:
 
-    l_i = min(1, ||D_i|| / median of the lengths of the last 200 updates)      short updates are mostly noise
+    l_i = 2 ||D_i|| / (||D_i|| + m),  m the median length of the last 200      how loud: short updates are mostly noise
     d_i = s(D_i) / ||s(D_i)||                                                  direction
     v_i <- (v_i + l_i d_i) / 2,  at its first visit l_i d_i                    what is remembered of client i
-    a_ij = A_ij p_ij t_j                                                       for neighbours j heard before or now
-    p_i = sum_j a_ij v_j / sum_j a_ij                                          what its neighbourhood did
-    r_i = ||d_i - p_i / ||p_i||||^2 / 2 = 1 - cos(d_i, p_i)                    residual
-    q_i = ||p_i|| / (sum_j a_ij ||v_j|| / sum_j a_ij)                          1 if they agree, 0 if not at all
-    c_i <- c_i + memory l_i q_i (1 - r_i - c_i),  at first 1/2                 agreement, over several visits
+    a_ij = A_ij g_ij t_j                                                       for neighbours j that were heard
+    p_i = sum_j a_ij v_j / sum_j a_ij                                          what its neighbourhood does
+    q_i = ||p_i|| / (sum_j a_ij ||v_j|| / sum_j a_ij)                          1 if it agrees with itself, 0 if not
+    r_i = ||d_i - p_i / ||p_i|| ||^2 / 2 = 1 - cos(d_i, p_i)                   residual
+    c_i <- c_i + memory min(1, l_i) q_i (1 - r_i - c_i),  at first 1/2         agreement, over several visits
     t_i = (c_i - b + width) / (2 width), at least 0, at most 1                 trust
     b = min(0, median of c over the clients heard - width)
 
-A_ij is the weight of the edge, p_ij the probability that the method's generator gives it (`Method.link_probability`; 1
-where there is none), t_j the trust in the neighbour so far. So one odd round is forgiven, a neighbourhood that is at
-odds with itself accuses nobody, liars accuse nobody for long, and since b follows the median, at least half of the
-clients that were heard have full trust, whatever happens. Clients with fewer than two neighbours heard are believed.
-An upload with no trust at all is refused. Memory: `sketch` + 1 numbers per client, whatever the size of the model.
+A_ij is the weight of the edge, g_ij the probability that the method's generator gives it (`Method.link_probability`; 1
+where there is none), t_j the trust in the neighbour before the round. So an odd round is made good by the next one, a
+neighbourhood that is at odds with itself hardly accuses anybody, and a doubted client accuses nobody. Since b follows
+the median, at least half of the clients heard have full trust, whatever happens. Clients with fewer than two neighbours
+heard are believed. An upload with no trust at all is refused.
+
+An update longer than `factor` times the largest median m there ever was is refused too, and counts as r_i = 2 with full
+weight: lies that feed on the server's mistakes grow without bound, honest updates shrink. (`screen` compares with the
+present median; late in training that would refuse the few honest clients that still learn.)
+
+Memory: `sketch` + 1 numbers per client and 201 more, whatever the size of the model.
 """
 
 from __future__ import annotations
@@ -36,7 +42,7 @@ from torch import Tensor
 from panacea.core.method import Method
 from panacea.core.records import Tree, leaves, record
 from panacea.core.screening import Judged, refuse
-from panacea.core.types import Cohort, Setting
+from panacea.core.types import ClientIds, Cohort, Setting
 from panacea.errors import RequestError
 from panacea.graphs import ClientGraph
 from panacea.robustness.defences import DEFENCES, DefenceKeys, Guard
@@ -86,6 +92,7 @@ class Neighbourhood(Guard):
     keys: NeighbourhoodKeys
     method: Method
     graph: ClientGraph
+    starts: ClientIds  # where the arcs to every client begin
     sketch: Sketch
 
     def begin(self, setting: Setting, method: Method) -> None:
@@ -93,6 +100,7 @@ class Neighbourhood(Guard):
         if setting.graph is None:
             raise RequestError("defence=neighbourhood needs a relation graph and this data has none; try graph=knn")
         self.method, self.graph = method, setting.graph
+        self.starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(setting.graph.degree)])
         self.sketch = Sketch(self.keys.sketch, setting.streams)
 
     def restored(self, tensors: dict[str, Tensor]) -> Heard | None:
@@ -178,30 +186,29 @@ class Neighbourhood(Guard):
         first = ~old.any(dim=1, keepdim=True)
         return memory.directions.index_copy(0, places, torch.where(first, new, (old + new) / 2))
 
-    def _predicted(
-        self, memory: Heard, ids: np.ndarray[tuple[int], np.dtype[np.int64]], trust: Tensor, server: Tree
-    ) -> tuple[Tensor, Tensor]:
+    def _predicted(self, memory: Heard, ids: ClientIds, trust: Tensor, server: Tree) -> tuple[Tensor, Tensor]:
         """``[rows, sketch]`` unit directions of the neighbourhoods, and ``[rows]`` how far each agrees with itself.
 
         Both are 0 for clients without enough neighbours heard.
         """
         like = memory.directions
-        lists = [self.graph.neighbours(int(i)) for i in ids]
-        near, inverse = np.unique(np.concatenate(lists), return_inverse=True)
-        rows = np.repeat(np.arange(len(ids)), [len(found) for found in lists])
-        linked = np.zeros((len(ids), len(near)), np.float32)
-        linked[rows, inverse] = self._edge_weights(ids)
-        weights = torch.from_numpy(linked).to(like)
-        likely = self.method.link_probability(server, ids[rows], near[inverse])
-        if likely is not None:
-            scale = torch.zeros_like(weights)
-            scale[torch.from_numpy(rows).to(like.device), torch.from_numpy(inverse).to(like.device)] = likely
-            weights = weights * scale
+        sources, _, edges = self.graph.arcs()
+        arcs = np.concatenate([np.arange(self.starts[i], self.starts[i + 1]) for i in ids])
+        rows = np.repeat(np.arange(len(ids)), self.starts[ids + 1] - self.starts[ids])
+        near, columns = np.unique(sources[arcs], return_inverse=True)
+        if not len(near):
+            return like.new_zeros(len(ids), like.shape[1]), like.new_zeros(len(ids))
+        strength = torch.from_numpy(edges[arcs]).to(like)
+        likely = self.method.link_probability(server, ids[rows], sources[arcs])
+        weights = like.new_zeros(len(ids), len(near))
+        weights[torch.from_numpy(rows).to(like.device), torch.from_numpy(columns).to(like.device)] = (
+            strength if likely is None else strength * likely
+        )
         places = torch.from_numpy(near).to(like.device)
         spoken = like[places]
         lengths = spoken.norm(dim=1)
         enough = ((weights > 0) & (lengths > 0)).sum(dim=1) >= _ENOUGH
-        weights = weights * (trust[places] * (lengths > 0) * 1.0)
+        weights = weights * torch.where(lengths > 0, trust[places], 0.0)
         total = weights.sum(dim=1, keepdim=True).clamp_min(_TINY)
         mean = weights @ spoken / total
         size = mean.norm(dim=1)
@@ -209,14 +216,6 @@ class Neighbourhood(Guard):
         known = enough & (size > 0)
         unit = mean / size.clamp_min(_TINY)[:, None]
         return torch.where(known[:, None], unit, 0.0), torch.where(known, coherence.clamp_max(1), 0.0)
-
-    def _edge_weights(
-        self, ids: np.ndarray[tuple[int], np.dtype[np.int64]]
-    ) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
-        """Weights of all arcs into these clients, in the order of their neighbours."""
-        ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(self.graph.degree)])
-        weights = self.graph.arcs()[2]
-        return np.concatenate([weights[ends[i] : ends[i + 1]] for i in ids])
 
 
 DEFENCES[Neighbourhood.name] = Neighbourhood
