@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from panacea.core.random import Streams
+from panacea.core.records import record, unsent
 from panacea.data.federation import Federation
 from panacea.data.storage import window_views
 from panacea.data.task import Task
@@ -19,6 +20,7 @@ from panacea.errors import RequestError
 from panacea.experiment.config import build_config
 from panacea.experiment.experiment import Experiment
 from panacea.robustness import ATTACKS, choose_attackers, make_attack
+from panacea.robustness.updates import applied, updates_of
 from tests.robustness.playing import fight
 from tests.toy import play, toy_experiment, toy_federation, trajectory
 
@@ -87,6 +89,25 @@ def test_minmax_is_as_far_as_it_may_be() -> None:
 @pytest.mark.parametrize("name", ["alie", "minmax"])
 def test_colluders_alone_behave(name: str) -> None:
     assert make_attack(name, {}).updates(UPDATES, torch.ones(4, dtype=torch.bool), Streams(0), 1) is None
+
+
+@record
+class Message:
+    a: Tensor
+    made: Tensor = unsent()
+    b: Tensor | None = None
+
+
+def test_updates_are_of_what_travels() -> None:
+    """Every tensor that is sent, in its place; what is not sent is neither counted (it would thin out noise) nor moved."""
+    old = Message(torch.ones(2, 2), torch.full((2, 4), 7.0), torch.full((2, 1, 3), 5.0))
+    new = Message(2 * old.a, old.made, old.b + torch.arange(3.0))
+    updates = updates_of(old, new)
+    assert updates.tolist() == [[1.0, 1.0, 0.0, 1.0, 2.0]] * 2
+    back = applied(old, 2 * updates)
+    assert back.a.tolist() == [[3.0, 3.0]] * 2
+    assert back.b.tolist() == [[[5.0, 7.0, 9.0]]] * 2
+    assert back.made is old.made
 
 
 # --- labels and targets -----------------------------------------------------------------------------------------------
