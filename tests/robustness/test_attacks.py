@@ -99,7 +99,7 @@ class Message:
 
 
 def test_updates_are_of_what_travels() -> None:
-    """Every tensor that is sent, in its place; what is not sent is neither counted (it would thin out noise) nor moved."""
+    """Every tensor that is sent, in its place; what is not sent is neither counted (noise would thin out) nor moved."""
     old = Message(torch.ones(2, 2), torch.full((2, 4), 7.0), torch.full((2, 1, 3), 5.0))
     new = Message(2 * old.a, old.made, old.b + torch.arange(3.0))
     updates = updates_of(old, new)
