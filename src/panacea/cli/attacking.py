@@ -37,7 +37,7 @@ def suits(cls: type[Attack] | type[Guard]) -> str:
 
 
 def explained(cls: type[Attack] | type[Guard]) -> str:
-    """What its own docstring says, or else the lines about it in those of the modules that define it.
+    """What its own docstring says, or else the lines about it in those of the modules that define it, or all of them.
 
     >>> explained(ATTACKS["sign_flip"])
     "sign_flip      D' = -D"
@@ -47,7 +47,7 @@ def explained(cls: type[Attack] | type[Guard]) -> str:
         return own
     pages = [sys.modules[cls.__module__].__doc__ or ""]
     pages += [aggregators.__doc__ or ""] if issubclass(cls, Guard) else []
-    return "\n".join(part for page in pages if (part := _part(page, cls.name)))
+    return "\n".join(part for page in pages if (part := _part(page, cls.name))) or pages[0].strip()
 
 
 def _part(page: str, name: str) -> str:
