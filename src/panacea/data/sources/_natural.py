@@ -14,7 +14,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from panacea.data.paths import find_data_dir, missing_files
-from panacea.data.reading import file_text
+from panacea.data.reading import json_content
 from panacea.data.registry import Card
 from panacea.data.series import Scale, SeriesKeys
 from panacea.errors import RequestError
@@ -94,13 +94,7 @@ def find_json(name: str, root: Path | None) -> Path | None:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    text = file_text(path)
-    try:
-        content = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise RequestError(f"{path} line {error.lineno} column {error.colno}: not JSON ({error.msg})") from None
-    except (ValueError, RecursionError) as error:  # numbers of thousands of digits, brackets without end
-        raise RequestError(f"{path}: not JSON that can be read ({error})") from None
+    content = json_content(path)
     if not isinstance(content, dict):
         raise RequestError(f"{path}: holds {_kind(content)}, not an object with named entries")
     return content
