@@ -50,6 +50,8 @@ class MlflowTracker(Tracker):
     def begin(self, run: TrackedRun) -> None:
         """Open the store, and the run in it."""
         folder = self.folder or (Path() if run.directory is None else run.directory.path.parent)
+        if self.say is not None and "MLFLOW_TRACKING_URI" not in os.environ and not (folder / "mlflow.db").exists():
+            self.say(f"mlflow makes {folder / 'mlflow.db'}, which takes some seconds, once")
         self.client = _open_store(folder.absolute())
         self.run_id = self._own_run(run, folder.absolute())
         self.known = {metric.step for metric in self.client.get_metric_history(self.run_id, "time/train_seconds")}

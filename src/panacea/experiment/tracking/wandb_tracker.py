@@ -6,7 +6,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from panacea.experiment.tracking.tracker import TrackedRun, Tracker
 
@@ -47,22 +47,29 @@ class WandbTracker(Tracker):
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # W&B reports its own errors over the network
         import wandb  # noqa: PLC0415
 
+        mode = os.environ.get("WANDB_MODE") or "offline"
         path = (self.folder or Path()) / run.name if run.directory is None or self.folder else run.directory.path
         path.mkdir(parents=True, exist_ok=True)
+        old = [] if run.directory is None else _earlier_folders(path / "wandb")
         self.run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", self.project),
             name=run.name,
-            id=_take_over(path / "wandb", anew=run.directory is None),
+            id=old[-1].name.rpartition("-")[2] if old else None,
             dir=str(path),
-            mode=None if "WANDB_MODE" in os.environ else "offline",
-            resume=None if "WANDB_MODE" not in os.environ else "allow",
+            mode=cast(Any, mode),
+            resume="allow" if mode == "online" else None,
             reinit="create_new",
             config={**run.config, **{f"run.{key}": value for key, value in run.tags.items()}},
             tags=[f"{key}={value}"[:_LONGEST_TAG] for key, value in run.tags.items()],
-            settings=wandb.Settings(silent=True, console="off", disable_git=True, save_code=False),
+            settings=wandb.Settings(
+                silent=True, console="off", disable_git=True, save_code=False, x_disable_stats=True
+            ),
         )
         for round, numbers in run.earlier.items():
             self.log(round, numbers)
+        for folder in old if mode == "offline" else ():
+            if folder.name.startswith("replaced-"):
+                shutil.rmtree(folder)
 
     def log(self, round: int, numbers: dict[str, float]) -> None:
         """One step of the history."""
@@ -86,11 +93,10 @@ class WandbTracker(Tracker):
             run.finish(exit_code=0 if self.complete else 1)
 
 
-def _take_over(folder: Path, anew: bool) -> str | None:
-    """The id under which this run was written before, whose offline folders are now written anew."""
-    found = None
-    for old in sorted(folder.glob("*run-*_*-*")) if not anew else ():
-        found = old.name.rpartition("-")[2]
-        if old.name.startswith("offline-run-"):
-            shutil.rmtree(old)
-    return found
+def _earlier_folders(folder: Path) -> list[Path]:
+    """Where this run was written before, oldest first; offline ones are put aside, for they are written anew."""
+    found = sorted(folder.glob("*run-*_*-*"), key=lambda path: path.name.removeprefix("replaced-"))
+    return [
+        path.rename(path.with_name(f"replaced-{path.name}")) if path.name.startswith("offline-run-") else path
+        for path in found
+    ]
