@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import pytest
 from panacea.experiment.rundir import RunDirectory
 from panacea.experiment.tracking import MlflowTracker
 from panacea.experiment.tracking.mlflow_tracker import _open_store
-from tests.experiment.tracking.tracked import ROUNDS, lines, train
+from tests.experiment.tracking.tracked import KEYS, ROUNDS, lines, train
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +86,22 @@ def test_two_runs_share_a_store(out: Path) -> None:
     experiment = client.get_experiment_by_name("panacea")
     assert experiment is not None
     assert {run.data.tags["seed"] for run in client.search_runs([experiment.experiment_id])} == {"0", "1"}
+
+
+@pytest.mark.paper
+def test_processes_that_make_a_store_at_once(tmp_path: Path) -> None:
+    """Runs of a comparison start together; MLflow alone leaves a data base that nobody can open."""
+    (tmp_path / ".mlflow.db.part").write_text("of a kill")
+    keys = [f"{key}={value}" for key, value in KEYS.items()] + [f"out={tmp_path}", "track=mlflow", "--quiet"]
+    command = [sys.executable, "-m", "panacea", "run", *keys]
+    processes = [subprocess.Popen([*command, f"seed={seed}"]) for seed in range(3)]
+    assert [process.wait() for process in processes] == [0, 0, 0]
+    client = _open_store(tmp_path)
+    experiment = client.get_experiment_by_name("panacea")
+    assert experiment is not None
+    runs = client.search_runs([experiment.experiment_id])
+    assert {run.data.tags["seed"] for run in runs} == {"0", "1", "2"}
+    assert all(len(client.get_metric_history(run.info.run_id, "metrics/mean")) == len(ROUNDS) for run in runs)
 
 
 def test_a_store_that_is_none(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import time
@@ -148,9 +149,17 @@ def _open_store(folder: Path) -> MlflowClient:
     from mlflow import MlflowClient  # noqa: PLC0415
 
     own = os.environ.get("MLFLOW_TRACKING_URI")
-    if own is None:
-        folder.mkdir(parents=True, exist_ok=True)
-    return MlflowClient(tracking_uri=own or f"sqlite:///{folder / 'mlflow.db'}")
+    if own is not None:
+        return MlflowClient(tracking_uri=own)
+    folder.mkdir(parents=True, exist_ok=True)
+    base, part = folder / "mlflow.db", folder / ".mlflow.db.part"
+    with (folder / ".mlflow.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two processes that make or update the tables at once damage them
+        if not base.exists():
+            part.unlink(missing_ok=True)  # of a kill while it was being made
+            MlflowClient(tracking_uri=f"sqlite:///{part}").search_experiments()
+            part.replace(base)
+        return MlflowClient(tracking_uri=f"sqlite:///{base}")
 
 
 def _now() -> int:
