@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from panacea.experiment.results import client_columns, client_table
 from panacea.experiment.rundir import RunDirectory
 from panacea.experiment.runner import Callback, run_experiment
 from panacea.experiment.table import TABLE_COLUMNS, comparison_rows
+from panacea.experiment.tracking import require_packages, trackers_of
 from panacea.report.run_page import ReportWriter
 
 if TYPE_CHECKING:
@@ -119,13 +119,7 @@ def open_run(path: str | Path) -> Run:
         summary = {"method": experiment.method.name, "data": config.data.name, "seed": config.seed, "mean": None}
         summary["partial"] = experiment.federation.partial
         summary |= {"rounds": experiment.state.round, "metric": experiment.federation.task.metric}
-    return Run(experiment, summary, _metrics_until(directory, experiment.state.round), directory.path)
-
-
-def _metrics_until(directory: RunDirectory, round: int) -> list[dict[str, Any]]:
-    text = directory.metrics.read_text(encoding="utf-8") if directory.metrics.exists() else ""
-    lines = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
-    return [line for line in lines if line["round"] <= round]
+    return Run(experiment, summary, directory.lines_until(directory.metrics, experiment.state.round), directory.path)
 
 
 class _Metrics(Callback):
@@ -181,14 +175,16 @@ def train(
     }
     if out is not None:
         flat["out"] = str(out)
-    experiment = Experiment(build_config(flat), own, None if isinstance(model, str) else model)
+    config = build_config(flat)
+    require_packages(config.track)
+    experiment = Experiment(config, own, None if isinstance(model, str) else model)
     directory = None if out is None else RunDirectory.of(experiment.config, experiment.method.name)
     metrics = _Metrics()
     pages = [] if directory is None else [ReportWriter()]
-    summary = run_experiment(experiment, directory, [metrics, *pages, *callbacks])
+    summary = run_experiment(experiment, directory, [metrics, *pages, *trackers_of(experiment.config), *callbacks])
     if directory is None:
         return Run(experiment, summary, metrics.lines, None)
-    lines = _metrics_until(directory, experiment.state.round)  # those before a resume, too
+    lines = directory.lines_until(directory.metrics, experiment.state.round)  # those before a resume, too
     return Run(experiment, summary, lines, directory.path)
 
 

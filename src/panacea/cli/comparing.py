@@ -17,7 +17,7 @@ from panacea.cli.progress import ProgressBar, say
 from panacea.cli.show import console
 from panacea.cli.training import build_experiment, train_or_read
 from panacea.errors import RequestError, RunFailure
-from panacea.experiment.config import ExperimentConfig, build_config
+from panacea.experiment.config import WITHOUT_EFFECT, ExperimentConfig, build_config
 from panacea.experiment.rundir import RunDirectory
 from panacea.experiment.sweep import Axis, check_config, split_sweep
 from panacea.experiment.sweep_table import Outcome, Swept
@@ -134,7 +134,7 @@ def _request(config: ExperimentConfig, axes: tuple[Axis, ...]) -> str:
 def _folder(wanted: Sequence[_Wanted], swept: Swept) -> Path:
     """``<out>/compare-<data>-<attack or varied key>-<six hex digits of all that was asked for>``."""
     config = wanted[0].config
-    asked = [one.config.model_dump(mode="json", exclude={"out", "checkpoint_every"}) for one in wanted]
+    asked = [one.config.model_dump(mode="json", exclude=set(WITHOUT_EFFECT)) for one in wanted]
     digits = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:6]
     about = config.attack.name if swept.axes[0].key.startswith("attack.") else swept.axes[0].key
     return config.out / f"compare-{config.data.name}-{about}-{digits}"

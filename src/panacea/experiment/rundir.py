@@ -24,7 +24,7 @@ from panacea.experiment.checkpoint import CheckpointStore
 from panacea.experiment.config import ExperimentConfig, Section, build_config, identity
 from panacea.experiment.keys import flatten
 
-__all__ = ["RunBusy", "RunDirectory", "nested"]
+__all__ = ["RunBusy", "RunDirectory", "commit", "nested"]
 
 _PACKAGES = ("panacea-fl", "torch", "numpy", "safetensors", "pydantic")
 
@@ -153,6 +153,12 @@ class RunDirectory:
                 kept = [line for line in lines if line.endswith("\n") and json.loads(line)["round"] <= round]
                 write_atomically(log, "".join(kept))
 
+    def lines_until(self, log: Path, round: int) -> list[dict[str, Any]]:
+        """The complete lines of one of the logs, up to a round."""
+        text = log.read_text(encoding="utf-8") if log.exists() else ""
+        lines = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+        return [line for line in lines if line["round"] <= round]
+
     def read_summary(self) -> dict[str, Any]:
         """The summary of a finished run."""
         try:
@@ -176,7 +182,7 @@ def _environment(config: ExperimentConfig) -> dict[str, Any]:
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),
         "packages": versions,
-        "commit": _commit(),
+        "commit": commit(),
         "platform": platform.platform(),
         "processor": _processor(),
         "cores": os.cpu_count(),
@@ -184,7 +190,7 @@ def _environment(config: ExperimentConfig) -> dict[str, Any]:
     }
 
 
-def _commit() -> str | None:
+def commit() -> str | None:
     """The commit of this package's checkout, if it is one."""
     here = Path(__file__).resolve().parent
     command = ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=12"]
