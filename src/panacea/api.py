@@ -230,7 +230,7 @@ def compare(
           first  second  pairs
     0  separate  fedavg     48
     """
-    own, module = (None if isinstance(one, str) else one for one in (federation, model))
+    given = Given(None if isinstance(federation, str) else federation, None if isinstance(model, str) else model)
     flat: dict[str, Any] = {
         "data": federation if isinstance(federation, str) else federation.name,
         "methods": list(methods),
@@ -243,7 +243,7 @@ def compare(
         flat["target"] = target
     with tempfile.TemporaryDirectory() if out is None else nullcontext(str(out)) as folder:
         plan = plan_comparison({**flat, "out": folder}, loaded=isinstance(federation, str))
-        results = run_comparison(plan, workers=workers, pages=out is not None, given=Given(own, module))
+        results = run_comparison(plan, workers=workers, pages=out is not None, given=given)
         if out is not None:
             write_comparison(results, plan.folder)
     return Comparison(results, None if out is None else plan.folder)

@@ -152,13 +152,11 @@ def _entries(given: Sequence[Any], keys: dict[str, Any]) -> list[_Entry]:
     names = [entry.label for entry in entries]
     for label in names:
         if names.count(label) > 1:
-            raise RequestError(
-                f"methods: two entries would both be called {label} in the table; rename one of the files"
-            )
+            raise RequestError(f"methods: two entries are called {label} in the table; rename a file of settings")
     for key in [key for key in keys if key.startswith("method.") and key.count(".") > 1]:
         _, name, own = key.split(".", 2)
         if name not in names:
-            raise unknown("method", f"{name} (of {key})", names)
+            raise RequestError(f"{key}: {unknown('method of this comparison', name, names)}")
         place = names.index(name)
         entry = entries[place]
         entries[place] = _Entry(entry.label, entry.method, {**entry.keys, f"method.{own}": keys.pop(key)})
