@@ -153,11 +153,11 @@ class RunDirectory:
                 kept = [line for line in lines if line.endswith("\n") and json.loads(line)["round"] <= round]
                 write_atomically(log, "".join(kept))
 
-    def lines_until(self, log: Path, round: int) -> list[dict[str, Any]]:
-        """The complete lines of one of the logs, up to a round."""
+    def read_lines(self, log: Path, until: int | None = None) -> list[dict[str, Any]]:
+        """The whole lines of one of the logs, up to a round; a kill may have left half of one at the end."""
         text = log.read_text(encoding="utf-8") if log.exists() else ""
         lines = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
-        return [line for line in lines if line["round"] <= round]
+        return [line for line in lines if until is None or line["round"] <= until]
 
     def read_summary(self) -> dict[str, Any]:
         """The summary of a finished run."""

@@ -179,8 +179,8 @@ def _tracked(experiment: Experiment, directory: RunDirectory | None) -> TrackedR
 
 def _earlier(directory: RunDirectory, round: int) -> dict[int, dict[str, float]]:
     """What was evaluated before a stop."""
-    timings = directory.lines_until(directory.timings, round)
-    lines = directory.lines_until(directory.metrics, round)
+    timings = directory.read_lines(directory.timings, round)
+    lines = directory.read_lines(directory.metrics, round)
     spent = {line["round"]: sum(t["train"] for t in timings if t["round"] <= line["round"]) for line in lines}
     return {line["round"]: _line_numbers(line, spent[line["round"]]) for line in lines}
 
