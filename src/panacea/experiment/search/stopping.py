@@ -1,0 +1,79 @@
+r"""Which runs are not worth going on with: successive halving on the validation metric.
+
+All settings of a batch train up to the same round, the first *rung*. There each is scored, the better part goes on to
+the next rung, and so on; what is left trains to the end. With R rounds, grace g and factor f the rungs are
+
+    r_k = g f^k   for k = 0, 1, ... while r_k < R,   each moved up to the next evaluated round,
+
+and of the n settings of one method that were let through to rung k (those of earlier batches included, and those that
+diverged on the way) the best
+
+    ceil(n / f)
+
+go on; equal scores go in the order of the trials. A setting's score at a rung is the mean over seeds of
+
+    v(r) = best validation metric of the run's evaluations up to round r,
+
+the value the run itself would report if it ended there, because a run chooses its round on validation data. A run that
+diverges ends there, and its setting with it. By default g = R / 4 and f = 2: settings that are in the worse half after
+a quarter of the rounds, or in the worse half of the rest after half of them, stop; the search costs about half.
+
+Because everybody waits at a rung and only `v` decides, what is stopped does not depend on the number of processes, on
+their speed or on a kill in between. Test data has no part in it. The price is known too: a setting that starts slowly
+(a small learning rate) may be stopped although it would win in the end; a larger grace, or `stop: none`, avoids that.
+
+Source: Jamieson and Talwalkar, AISTATS 2016 (successive halving); Li et al., MLSys 2020 (ranking among all that ever
+reached a rung, for searches that propose settings batch by batch).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+__all__ = ["Halving", "ranked"]
+
+
+@dataclass(frozen=True)
+class Halving:
+    """The rule.
+
+    Attributes:
+        grace: rounds before anything is stopped; None: a quarter of all.
+        factor: one in `factor` goes on at every rung.
+    """
+
+    grace: int | None = None
+    factor: float = 2.0
+
+    def rungs(self, rounds: int, eval_every: int) -> tuple[int, ...]:
+        """The rounds at which settings are compared, each an evaluated one before the last.
+
+        >>> Halving().rungs(800, 10), Halving(grace=30, factor=3).rungs(100, 20), Halving().rungs(2, 5)
+        ((200, 400), (40,), ())
+        """
+        found: list[int] = []
+        reach = float(self.grace if self.grace is not None else math.ceil(rounds / 4))
+        while reach < rounds:
+            rung = math.ceil(reach / eval_every) * eval_every
+            if rung < rounds and rung not in found:
+                found.append(rung)
+            reach *= self.factor
+        return tuple(found)
+
+    def going_on(self, scores: Sequence[float | None], higher_is_better: bool) -> list[bool]:
+        """Which of those that reached a rung go on; None (no finite score) never does.
+
+        >>> Halving().going_on([80.0, 90.0, None, 80.0, 70.0], higher_is_better=True)
+        [True, True, False, True, False]
+        """
+        best = ranked(scores, higher_is_better)[: math.ceil(len(scores) / self.factor)]
+        return [number in best for number in range(len(scores))]
+
+
+def ranked(scores: Sequence[float | None], higher_is_better: bool) -> list[int]:
+    """Places of the known scores, the best first; the first of equal ones before the others."""
+    known = [(place, score) for place, score in enumerate(scores) if score is not None]
+    known.sort(key=lambda pair: -pair[1] if higher_is_better else pair[1])  # sorted() keeps the order of equals
+    return [place for place, _ in known]
