@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
-from panacea.experiment.search.stopping import Halving, ranked
+from panacea.experiment.search.stopping import Halving, Standing, ranked
 
 
 @pytest.mark.parametrize(
@@ -25,25 +27,31 @@ def test_rungs_are_evaluated_rounds_before_the_last(
     assert rule.rungs(rounds, eval_every) == rungs
 
 
+def _standings(*scores: float | None) -> list[Standing | None]:
+    return [None if score is None else (score, 1.0) for score in scores]
+
+
 def test_the_better_part_goes_on() -> None:
-    scores = [70.0, 90.0, 80.0, 60.0]
+    scores = _standings(70, 90, 80, 60)
     assert Halving().going_on(scores, higher_is_better=True) == [False, True, True, False]
     assert Halving().going_on(scores, higher_is_better=False) == [True, False, False, True]
     assert Halving(factor=4).going_on(scores, higher_is_better=True) == [False, True, False, False]
 
 
 def test_one_of_few_always_goes_on() -> None:
-    assert Halving(factor=100).going_on([1.0, 2.0, 3.0], higher_is_better=True) == [False, False, True]
-    assert Halving().going_on([1.0], higher_is_better=True) == [True]
+    assert Halving(factor=100).going_on(_standings(1, 2, 3), higher_is_better=True) == [False, False, True]
+    assert Halving().going_on(_standings(1), higher_is_better=True) == [True]
     assert Halving().going_on([], higher_is_better=True) == []
 
 
-def test_of_equal_ones_the_first_goes_on() -> None:
-    assert Halving().going_on([5.0, 5.0, 5.0, 5.0], higher_is_better=True) == [True, True, False, False]
-    assert ranked([1.0, 2.0, 2.0, None], higher_is_better=True) == [1, 2, 0]
-    assert ranked([1.0, 2.0, 1.0, None], higher_is_better=False) == [0, 2, 1]
+def test_of_equal_ones_the_lower_loss_and_then_the_first_goes_on() -> None:
+    assert Halving().going_on(_standings(5, 5, 5, 5), higher_is_better=True) == [True, True, False, False]
+    assert ranked(_standings(1, 2, 2, None), higher_is_better=True) == [1, 2, 0]
+    assert ranked(_standings(1, 2, 1, None), higher_is_better=False) == [0, 2, 1]
+    assert ranked([(5.0, 0.3), (5.0, 0.1), (4.0, 0.0), (5.0, math.inf)], higher_is_better=True) == [1, 0, 3, 2]
+    assert ranked([(5.0, 0.3), (5.0, 0.1), (4.0, 9.0)], higher_is_better=False) == [2, 1, 0]
 
 
 def test_what_diverged_counts_but_never_goes_on() -> None:
-    assert Halving().going_on([None, None, None, 1.0], higher_is_better=True) == [False, False, False, True]
+    assert Halving().going_on(_standings(None, None, None, 1), higher_is_better=True) == [False, False, False, True]
     assert Halving().going_on([None, None], higher_is_better=True) == [False, False]

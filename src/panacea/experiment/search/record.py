@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from panacea.errors import RequestError
 from panacea.experiment.batch import STOPPED_EARLY, Finished, Job, Listener
 from panacea.experiment.config import ExperimentConfig
 from panacea.experiment.rundir import RunDirectory
+from panacea.experiment.search.stopping import ranked
 
 __all__ = ["Notes", "NotingListener", "Outcome", "has_diverged", "run_key", "validation_so_far"]
 
@@ -25,6 +27,7 @@ class Outcome:
 
     Attributes:
         score: best validation metric up to the round asked for; None before the first evaluation.
+        loss: validation loss at that round.
         rounds: the last evaluated round, at most the one asked for.
         seconds: of training and evaluation up to there.
         error: why it cannot go on, if so.
@@ -33,6 +36,7 @@ class Outcome:
     """
 
     score: float | None = None
+    loss: float = math.inf
     rounds: int = 0
     seconds: float = 0.0
     error: str | None = None
@@ -42,15 +46,16 @@ class Outcome:
 
 def validation_so_far(directory: Path, until: int | None, higher_is_better: bool) -> Outcome:
     """The best validation value of a run's evaluations up to a round (None: all), and what it cost to get there."""
-    run, score, rounds = RunDirectory(directory), None, 0
+    run, best, rounds = RunDirectory(directory), None, 0
     for line in _lines(run.metrics, until):
         rounds = line["round"]
-        value = line["val_mean"]
-        if value is not None and (score is None or (value > score if higher_is_better else value < score)):
-            score = value
+        if line["val_mean"] is not None:
+            standing = (line["val_mean"], math.inf if line["val_loss"] is None else line["val_loss"])
+            best = standing if ranked([best, standing], higher_is_better)[0] == 1 else best
+    score, loss = best or (None, math.inf)
     seconds = sum(line["train"] + line.get("evaluate", 0.0) for line in _lines(run.timings, until))
     summary = run.read_summary() if run.finished else None
-    return Outcome(score, rounds, seconds, None, directory, summary)
+    return Outcome(score, loss, rounds, seconds, None, directory, summary)
 
 
 def _lines(path: Path, until: int | None) -> Iterator[dict[str, Any]]:
@@ -114,7 +119,7 @@ class Notes:
             return None
         found = validation_so_far(Path(line["directory"]), until, higher_is_better)
         if line["error"] is not None:
-            return Outcome(found.score, found.rounds, found.seconds, line["error"], found.directory)
+            return replace(found, error=line["error"])
         reached = found.summary is not None if until is None else found.rounds >= until
         return found if reached else None
 

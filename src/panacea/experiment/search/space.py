@@ -159,6 +159,7 @@ _NOT_SEARCHED = {
     "seed": "; seeds=0..2 runs every setting on several",
     "seeds": "; it says on which seeds every setting runs",
     "method": "; methods=a,b searches for each of them",
+    "data": "; scores on different data cannot be compared",
     **dict.fromkeys(("out", "threads", "block", "checkpoint_every", "data_digest"), ", it changes no result"),
 }
 

@@ -10,11 +10,13 @@ diverged on the way) the best
 
     ceil(n / f)
 
-go on; equal scores go in the order of the trials. A setting's score at a rung is the mean over seeds of
+go on. A setting's score at a rung is the mean over seeds of
 
     v(r) = best validation metric of the run's evaluations up to round r,
 
-the value the run itself would report if it ended there, because a run chooses its round on validation data. A run that
+the value of the round that the run itself would report if it ended there, because a run chooses its round on validation
+data. Between equal scores the lower validation loss at those rounds decides (again as within a run: few validation
+samples make equal accuracies common), and then the order of the trials. A run that
 diverges ends there, and its setting with it. By default g = R / 4 and f = 2: settings that are in the worse half after
 a quarter of the rounds, or in the worse half of the rest after half of them, stop; the search costs about half.
 
@@ -32,7 +34,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["Halving", "ranked"]
+__all__ = ["Halving", "Standing", "ranked"]
 
 
 @dataclass(frozen=True)
@@ -62,18 +64,24 @@ class Halving:
             reach *= self.factor
         return tuple(found)
 
-    def going_on(self, scores: Sequence[float | None], higher_is_better: bool) -> list[bool]:
+    def going_on(self, standings: Sequence[Standing | None], higher_is_better: bool) -> list[bool]:
         """Which of those that reached a rung go on; None (no finite score) never does.
 
-        >>> Halving().going_on([80.0, 90.0, None, 80.0, 70.0], higher_is_better=True)
-        [True, True, False, True, False]
+        >>> Halving().going_on([(80.0, 1.0), (90.0, 1.0), None, (80.0, 0.5), (80.0, 0.7)], higher_is_better=True)
+        [False, True, False, True, True]
         """
-        best = ranked(scores, higher_is_better)[: math.ceil(len(scores) / self.factor)]
-        return [number in best for number in range(len(scores))]
+        best = ranked(standings, higher_is_better)[: math.ceil(len(standings) / self.factor)]
+        return [number in best for number in range(len(standings))]
 
 
-def ranked(scores: Sequence[float | None], higher_is_better: bool) -> list[int]:
-    """Places of the known scores, the best first; the first of equal ones before the others."""
-    known = [(place, score) for place, score in enumerate(scores) if score is not None]
-    known.sort(key=lambda pair: -pair[1] if higher_is_better else pair[1])  # sorted() keeps the order of equals
-    return [place for place, _ in known]
+Standing = tuple[float, float]
+"""Validation metric and, to decide between equal ones, validation loss (infinite where unknown)."""
+
+
+def ranked(standings: Sequence[Standing | None], higher_is_better: bool) -> list[int]:
+    """Places of the known standings, the best first: metric, then loss, then the first of equal ones."""
+    sign = -1 if higher_is_better else 1
+    known = [
+        (sign * standing[0], standing[1], place) for place, standing in enumerate(standings) if standing is not None
+    ]
+    return [place for *_, place in sorted(known)]

@@ -14,7 +14,7 @@ from panacea.experiment.search.record import Notes, NotingListener, Outcome, has
 from panacea.experiment.search.request import SearchRequest
 from panacea.experiment.search.searchers import Answer, make_searcher
 from panacea.experiment.search.space import Setting
-from panacea.experiment.search.stopping import ranked
+from panacea.experiment.search.stopping import Standing, ranked
 from panacea.experiment.table import between
 
 __all__ = ["Found", "State", "Trial", "run_search"]
@@ -45,6 +45,12 @@ class Trial:
         """Mean over seeds of the best validation metric; None where a seed has none."""
         known = [outcome.score for outcome in self.outcomes if outcome.score is not None and outcome.error is None]
         return statistics.fmean(known) if known and len(known) == len(self.outcomes) else None
+
+    @property
+    def standing(self) -> Standing | None:
+        """What it is ranked by: score, and mean over seeds of the validation loss at the same rounds."""
+        score = self.score
+        return None if score is None else (score, statistics.fmean(outcome.loss for outcome in self.outcomes))
 
     @property
     def spread(self) -> float | None:
@@ -97,9 +103,9 @@ class Found:
         return self.metric == "accuracy"
 
     def best(self, method: str | None = None) -> Trial | None:
-        """The finished setting with the best validation score, of one method or of all; the first of equal ones."""
+        """The finished setting with the best validation score (then loss, then the first), of one method or of all."""
         able = [t for t in self.trials if t.state == "finished" and method in (None, t.method)]
-        order = ranked([trial.score for trial in able], self.higher_is_better)
+        order = ranked([trial.standing for trial in able], self.higher_is_better)
         return able[order[0]] if order else None
 
 
@@ -135,7 +141,7 @@ class _Study:
         }  # fmt: skip
         self.notes = Notes(request.folder)
         self.trials: list[Trial] = []
-        self.scores: dict[tuple[str, int], list[float | None]] = {}
+        self.standings: dict[tuple[str, int], list[Standing | None]] = {}
 
     def run(self) -> Found:
         while begun := self._proposed():
@@ -163,9 +169,9 @@ class _Study:
         kept = []
         for method in self.request.spaces:
             mine = [trial for trial in live if trial.method == method]
-            scores = self.scores.setdefault((method, rung), [])
-            scores += [trial.score for trial in mine]
-            decided = self.request.stop.going_on(scores, self.higher)[len(scores) - len(mine) :]
+            reached = self.standings.setdefault((method, rung), [])
+            reached += [trial.standing for trial in mine]
+            decided = self.request.stop.going_on(reached, self.higher)[len(reached) - len(mine) :]
             for trial, passes in zip(mine, decided, strict=True):
                 if passes:
                     kept.append(trial)
