@@ -124,8 +124,12 @@ _MODELS: dict[str, Callable[[str], Iterable[type[BaseModel]]]] = {
 }
 
 
-def check_config(config: ExperimentConfig) -> None:
-    """Everything that can be wrong with one run of a comparison before its data are loaded.
+def check_config(config: ExperimentConfig, remark: str = " (method.* goes to every method of a comparison)") -> None:
+    """Everything that can be wrong with one run of many before its data are loaded.
+
+    Args:
+        config: the run.
+        remark: added to what is wrong with a method's key.
 
     Raises:
         RequestError: naming the key; for a method's key, the method.
@@ -133,8 +137,7 @@ def check_config(config: ExperimentConfig) -> None:
     try:
         method = make_method(config.method.name, config.method.keys)
     except RequestError as error:
-        message = f"{config.method.name}: {error} (method.* goes to every method of a comparison)"
-        raise RequestError(message) from error
+        raise RequestError(f"{config.method.name}: {error}{remark}") from error
     resolve_keys(config.data.name, config.data.keys, config.seed)
     resolve_graph(config.graph, config.seed)
     make_attack(config.attack.name, config.attack.keys)

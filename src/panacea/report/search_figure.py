@@ -65,6 +65,7 @@ def _panel(axes: Axes, found: Found, key: str) -> None:
 
 
 def _point(axes: Axes, trial: Trial, place: float, colour: str, *, chosen: bool) -> None:
+    assert trial.score is not None
     face = colour if trial.state == "finished" else "none"
     look: dict[str, Any] = {"markerfacecolor": face, "markeredgecolor": colour, "ecolor": colour, "elinewidth": 0.8}
     marker, size, above = ("*", 12, 4) if chosen else ("o", 5, 3)

@@ -63,9 +63,10 @@ def _lines(path: Path, until: int | None) -> Iterator[dict[str, Any]]:
     if not path.exists():
         return
     for text in path.read_text(encoding="utf-8").splitlines(keepends=True):
-        line = json.loads(text) if text.endswith("\n") else {"round": until}
-        if text.endswith("\n") and (until is None or line["round"] <= until):
-            yield line
+        if text.endswith("\n"):
+            line: dict[str, Any] = json.loads(text)
+            if until is None or line["round"] <= until:
+                yield line
 
 
 def run_key(config: ExperimentConfig) -> str:

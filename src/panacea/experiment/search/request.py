@@ -101,7 +101,7 @@ class SearchRequest:
                 if key in self.base:
                     raise RequestError(f"{key} is under base and under space; one value or several, not both")
             for setting in space.corners():
-                check_config(self.config(method, setting, self.seeds[0]))
+                check_config(self.config(method, setting, self.seeds[0]), remark="")
             for key in ("rounds", "eval_every"):
                 if self.stop is not None and key in space.dimensions:
                     raise RequestError(
@@ -121,7 +121,7 @@ class SearchRequest:
 
 
 def parse_request(flat: Mapping[str, Any], name: str = "sweep") -> SearchRequest:
-    """A search from flat keys.
+    """A search from flat keys; whether runs take the values of its space, `SearchRequest.check` finds out.
 
     Keys of a run (`rounds=100`, `data.clients=6`) may stand at the top too, where they win over those under `base`.
 
@@ -146,7 +146,7 @@ def parse_request(flat: Mapping[str, Any], name: str = "sweep") -> SearchRequest
     keys = validated(_Keys, {"name": name, **own, "out": str(own.get("out", "runs"))}, "")
     if keys.search not in SEARCHES:
         raise unknown("search", keys.search, SEARCHES)
-    request = SearchRequest(
+    return SearchRequest(
         name=keys.name,
         about=keys.about,
         base=base,
@@ -159,8 +159,6 @@ def parse_request(flat: Mapping[str, Any], name: str = "sweep") -> SearchRequest
         stop=stop,
         out=Path(keys.out).expanduser(),
     )
-    request.check()
-    return request
 
 
 def _sides(flat: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -222,7 +220,7 @@ def _shipped() -> dict[str, Traversable]:
 
 
 def shipped_sweeps() -> dict[str, SearchRequest]:
-    """The searches inside the package, checked."""
+    """The searches inside the package."""
     return {name: parse_request(read_yaml(Path(str(file))), name) for name, file in _shipped().items()}
 
 
@@ -241,7 +239,9 @@ def read_request(source: str, overrides: Mapping[str, Any]) -> SearchRequest:
     for key in overrides:
         for old in [old for old in flat if _replaced(old, key, flat)]:
             del flat[old]
-    return parse_request({**flat, **overrides}, path.stem)
+    request = parse_request({**flat, **overrides}, path.stem)
+    request.check()
+    return request
 
 
 def _replaced(old: str, new: str, flat: Mapping[str, Any]) -> bool:
