@@ -124,12 +124,16 @@ _MODELS: dict[str, Callable[[str], Iterable[type[BaseModel]]]] = {
 }
 
 
-def check_config(config: ExperimentConfig, remark: str = " (method.* goes to every method of a comparison)") -> None:
+_REMARK = " (method.KEY goes to every method of a comparison, method.NAME.KEY to one)"
+
+
+def check_config(config: ExperimentConfig, *, loaded: bool = True, remark: str = _REMARK) -> None:
     """Everything that can be wrong with one run of many before its data are loaded.
 
     Args:
         config: the run.
         remark: added to what is wrong with a method's key.
+        loaded: whether its data come by name; not those given from Python.
 
     Raises:
         RequestError: naming the key; for a method's key, the method.
@@ -138,7 +142,8 @@ def check_config(config: ExperimentConfig, remark: str = " (method.* goes to eve
         method = make_method(config.method.name, config.method.keys)
     except RequestError as error:
         raise RequestError(f"{config.method.name}: {error}{remark}") from error
-    resolve_keys(config.data.name, config.data.keys, config.seed)
+    if loaded:
+        resolve_keys(config.data.name, config.data.keys, config.seed)
     resolve_graph(config.graph, config.seed)
     make_attack(config.attack.name, config.attack.keys)
     make_defence(config.defence.name, config.defence.keys, method)
