@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import yaml
@@ -81,12 +82,12 @@ def texts(found: Found) -> tuple[list[str], list[list[str]]]:
     return header, rows
 
 
-def _order(found: Found, trial: Trial) -> tuple[int, int, float, int]:
-    methods, score = list(found.request.spaces), trial.score
-    late = -trial.rounds if trial.state == "stopped" else 0  # stopped later: came further
-    worth = 0.0 if score is None else -score if found.higher_is_better else score
-    place = ("finished", "stopped", "diverged", "failed").index(trial.state)
-    return methods.index(trial.method), place * 10**9 + late, worth, trial.number
+def _order(found: Found, trial: Trial) -> tuple[int, int, int, float, float, int]:
+    """Method, how it ended, how far it came, and then as it is ranked."""
+    ended = ("finished", "stopped", "diverged", "failed").index(trial.state)
+    score, loss = trial.standing or (0.0, math.inf)
+    worth = -score if found.higher_is_better else score
+    return list(found.request.spaces).index(trial.method), ended, -trial.rounds, worth, loss, trial.number
 
 
 def markdown(found: Found) -> str:

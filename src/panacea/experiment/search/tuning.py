@@ -29,8 +29,9 @@ from panacea.experiment.batch import Listener
 from panacea.experiment.search.request import SearchRequest
 from panacea.experiment.search.space import Choice, Dimension, Integer, Range, Setting, Space
 from panacea.experiment.search.study import Found, run_search
+from panacea.experiment.sweep import split_sweep
 
-__all__ = ["TRIALS", "Tuned", "plan_tuning", "tune_methods", "tuning_key"]
+__all__ = ["TRIALS", "Tuned", "comparison_tuning", "plan_tuning", "tune_methods", "tuning_key", "with_settings"]
 
 TRIALS = 9
 _FACTORS = (1 / 3, 1.0, 3.0)
@@ -121,6 +122,37 @@ def plan_tuning(methods: Sequence[str], base: Mapping[str, Any], seeds: Sequence
     )
     request.check()
     return request
+
+
+def comparison_tuning(keys: Mapping[str, Any], trials: int) -> SearchRequest:
+    """The search for the flat keys of a comparison that were found right; of a varied key, its first value is taken.
+
+    Raises:
+        RequestError: a method comes with settings of its own.
+    """
+    shared = {key: value for key, value in keys.items() if key not in ("methods", "seeds", "target")}
+    methods, seeds = _listed(keys["methods"]), _listed(keys["seeds"])
+    for method in methods:
+        if not isinstance(method, str) or method.endswith((".yaml", ".yml")):
+            raise RequestError(f"methods: {method} has settings of its own; --tune takes names and finds the settings")
+    for key in shared:
+        if key.startswith("method.") and key.count(".") > 1:
+            raise RequestError(f"{key} is a setting of one method; --tune finds those, with the same budget for all")
+    fixed, axes = split_sweep(shared, methods)
+    if any(axis.key == "lr" for axis in axes):
+        raise RequestError(f"lr={','.join(map(str, shared['lr']))}: --tune chooses lr, so it cannot be varied")
+    return plan_tuning(methods, fixed | {axis.key: axis.values[0] for axis in axes}, seeds[:1], trials)
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def with_settings(keys: Mapping[str, Any], tuned: Tuned) -> dict[str, Any]:
+    """The keys of the comparison with the files of the chosen settings as its methods; see `write_tables`."""
+    folder, many = tuned.found.request.folder, len(tuned.chosen) > 1
+    paths = [str(folder / (f"best-{name.replace(':', '.')}.yaml" if many else "best.yaml")) for name in tuned.chosen]
+    return {**{key: value for key, value in keys.items() if key != "lr"}, "methods": paths}
 
 
 def _space(method: str, lr: float, shared: Mapping[str, Any], trials: int) -> Space:
