@@ -22,6 +22,7 @@ FILE: dict[str, Any] = {
     "methods": ["fedavg", "ditto"],
     "space": {"lr": [0.001, 0.1, 1], "ditto": {"method.lam": [0.1, 1]}},
     "seeds": "0..1",
+    "stop": "halving",
 }
 
 

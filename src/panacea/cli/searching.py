@@ -26,7 +26,7 @@ def sweep(
 
     FILE has the keys all runs share under base, method or methods, and what is varied under space: a list of values, or
     {uniform: [a, b]}, {log_uniform: [a, b]}, {int: [a, b]}; space.NAME.key is for that method alone. Further keys:
-    search (grid, random, optuna), trials, seeds, stop (halving, none; stop.grace, stop.factor), search_seed, batch,
+    search (grid, random, optuna), trials, seeds, stop (none, halving; stop.grace, stop.factor), search_seed, batch,
     name, about, out. Keys of a run given on the command line are fixed at that value.
 
     Writes trials.csv, best.yaml (for panacea run), sweep.md and a figure into OUT/sweep-NAME-xxxxxx.

@@ -22,7 +22,7 @@ BASE = {"base.data": "fl60", "base.data.clients": 6, "base.rounds": ROUNDS, "bas
 
 
 def request(tmp_path: Path, **keys: Any) -> SearchRequest:
-    flat = {"method": "fedavg", **{key.replace("__", "."): value for key, value in keys.items()}}
+    flat = {"method": "fedavg", "stop": "halving", **{key.replace("__", "."): value for key, value in keys.items()}}
     return parse_request({**BASE, **flat, "out": str(tmp_path)})
 
 

@@ -20,6 +20,7 @@ FILE: dict[str, Any] = {
     "search": "random",
     "trials": 3,
     "seeds": "0..2",
+    "stop": "halving",
 }
 
 
@@ -151,3 +152,5 @@ def test_no_key_is_needed_from_a_file_at_all() -> None:
     request = parse_request({"data": "fl60", "method": "fedavg", "space.lr": [0.1, 1]})
     assert request.search == "grid"
     assert request.seeds == (0,)
+    assert request.stop is None  # nothing is stopped unless asked for
+    assert parse_request({"data": "fl60", "method": "fedavg", "space.lr": [1, 2], "stop.grace": 5}).stop == Halving(5)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -77,7 +77,7 @@ class SearchRequest:
     trials: int | None = None
     search_seed: int = 0
     batch: int = BATCH
-    stop: Halving | None = field(default_factory=Halving)
+    stop: Halving | None = None
     out: Path = Path("runs")
 
     def config(self, method: str, setting: Setting, seed: int) -> ExperimentConfig:
@@ -201,13 +201,14 @@ def _several(
 
 
 def _stop(given: Mapping[str, Any]) -> Halving | None:
+    """Nothing is stopped unless asked for; `stop.grace` or `stop.factor` alone ask for it too."""
     values = {"name" if key == "stop" else key.partition(".")[2]: value for key, value in given.items()}
     if "name" in values:
         values["name"] = "none" if values["name"] in (None, False) else str(values["name"])
     keys = validated(_Stop, values, "stop")
     if keys.name not in _STOPS:
         raise unknown("stop", keys.name, _STOPS)
-    return None if keys.name == "none" else Halving(keys.grace, keys.factor)
+    return None if keys.name == "none" or not values else Halving(keys.grace, keys.factor)
 
 
 # --- files ------------------------------------------------------------------------------------------------------

@@ -16,13 +16,14 @@ go on. A setting's score at a rung is the mean over seeds of
 
 the value of the round that the run itself would report if it ended there, because a run chooses its round on validation
 data. Between equal scores the lower validation loss at those rounds decides (again as within a run: few validation
-samples make equal accuracies common), and then the order of the trials. A run that
-diverges ends there, and its setting with it. By default g = R / 4 and f = 2: settings that are in the worse half after
-a quarter of the rounds, or in the worse half of the rest after half of them, stop; the search costs about half.
+samples make equal accuracies common), and then the order of the trials. A run that diverges ends there, and its setting
+with it. By default g = R / 4 and f = 2: settings that are in the worse half after a quarter of the rounds, or in the
+worse half of the rest after half of them, stop; the search costs about half.
 
 Because everybody waits at a rung and only `v` decides, what is stopped does not depend on the number of processes, on
-their speed or on a kill in between. Test data has no part in it. The price is known too: a setting that starts slowly
-(a small learning rate) may be stopped although it would win in the end; a larger grace, or `stop: none`, avoids that.
+their speed or on a kill in between. Test data has no part in it. The price is known too: ranks early in training are
+not those of the end, so that a setting which starts slowly may be stopped although it would win. Nothing is stopped
+unless `stop: halving` asks for it; a larger grace makes it safer.
 
 Source: Jamieson and Talwalkar, AISTATS 2016 (successive halving); Li et al., MLSys 2020 (ranking among all that ever
 reached a rung, for searches that propose settings batch by batch).
