@@ -54,7 +54,7 @@ def test_a_file(tmp_path: Path) -> None:
         ({"space.lr": [1, 2]}, {"lr": Choice((1, 2))}),  # instead of the distribution
         ({"stop": None}, {"stop": None}),  # stop=none
         ({"stop.grace": 3, "stop.factor": 4}, {"stop": Halving(3, 4)}),
-        ({"methods": "ditto"}, {"methods": ["ditto"]}),
+        ({"methods": "ditto"}, {"methods": ["ditto"], "keys": ["lr", "method.lam"]}),
         ({"method": "fedavg"}, {"methods": ["fedavg"]}),  # what is searched for ditto alone goes with it
         ({"lr": 0.5, "methods": "ditto", "space.method.lam": [1, 2]}, {"lr": None, "base": {"lr": 0.5}}),  # lr is fixed
         ({"method.lam": 0.5, "methods": "ditto"}, {"base": {"method.lam": 0.5}}),
@@ -70,6 +70,8 @@ def test_keys_win_over_the_file(overrides: dict[str, Any], expected: dict[str, A
         assert request.stop == expected["stop"]
     if "methods" in expected:
         assert list(request.spaces) == expected["methods"]
+    if "keys" in expected:
+        assert list(request.spaces["ditto"].dimensions) == expected["keys"]
     if "lr" in expected:
         assert next(iter(request.spaces.values())).dimensions.get("lr") == expected["lr"]
 

@@ -238,26 +238,36 @@ def read_request(source: str, overrides: Mapping[str, Any]) -> SearchRequest:
         raise unknown("sweep", source, shipped)
     flat = read_yaml(path)
     for key in overrides:
-        for old in [old for old in flat if _replaced(old, key, flat)]:
+        for old in [old for old in flat if _replaced(old, key, _names(flat), _names(overrides))]:
             del flat[old]
     request = parse_request({**flat, **overrides}, path.stem)
     request.check()
     return request
 
 
-def _replaced(old: str, new: str, flat: Mapping[str, Any]) -> bool:
+def _names(flat: Mapping[str, Any]) -> list[str]:
+    """The methods that keys name, however they do."""
+    given = next((flat[key] for key in ("methods", "method", "base.method") if key in flat), [])
+    return [str(name) for name in (given if isinstance(given, list) else [given])]
+
+
+def _replaced(old: str, new: str, before: Sequence[str], now: Sequence[str]) -> bool:
     """Whether a key of the file gives way to one of the command line.
 
     `space.lr=0.1,0.3` replaces a distribution of lr, `lr=0.1` any search over it, `methods=ditto` the file's methods
-    and what is searched for them alone.
+    and what is searched for the others alone.
+
+    Args:
+        old: a key of the file.
+        new: a key of the command line.
+        before: the file's methods.
+        now: those of the command line, if any.
     """
     pairs = (("method", "methods"), ("seed", "seeds"))
     same = next((pair for pair in pairs if new in pair), (new,))
     if old.removeprefix("base.") in same or old.startswith(f"{new}."):
         return True
-    methods = flat.get("methods", flat.get("method", flat.get("base.method", ())))
-    owners = [f"space.{method}." for method in ([methods] if isinstance(methods, str) else methods)]
     if new in ("method", "methods"):
-        return old.startswith(tuple(owners))
-    fixed = [f"{start}{new}" for start in ("space.", *owners)]
+        return old.startswith(tuple(f"space.{method}." for method in before if method not in now))
+    fixed = [f"{start}{new}" for start in ("space.", *(f"space.{method}." for method in before))]
     return any(old == one or old.startswith(f"{one}.") for one in fixed)
