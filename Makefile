@@ -18,7 +18,7 @@ $(READY): pyproject.toml constraints.txt
 		{ echo "error: Python 3.11 or newer is needed, found $$($(PYTHON) --version)"; exit 2; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[data,onnx,tracking,test]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[data,onnx,search,tracking,test]'
 	@touch $(READY)
 
 setup: $(READY) ## make .venv and install the package with everything tests need

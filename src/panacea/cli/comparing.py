@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 
 from rich.table import Table
 from rich.text import Text
@@ -12,6 +13,7 @@ from panacea.cli.arguments import flat_keys
 from panacea.cli.live import LiveTable
 from panacea.cli.progress import say
 from panacea.cli.show import console
+from panacea.cli.tuning import tuned_keys
 from panacea.errors import RequestError, RunFailure
 from panacea.experiment.comparison import run_comparison
 from panacea.experiment.formats import Mark
@@ -22,9 +24,18 @@ __all__ = ["compare_methods"]
 
 
 def compare_methods(
-    arguments: list[str], workers: int | None, target: float | None, *, as_json: bool, quiet: bool
+    arguments: list[str],
+    workers: int | None,
+    target: float | None,
+    tune: int | None = None,
+    *,
+    as_json: bool,
+    quiet: bool,
 ) -> None:
-    """Train every method on every seed, for every value of a varied key; write the files, print the tables."""
+    """Train every method on every seed, for every value of a varied key; write the files, print the tables.
+
+    With `tune`, each method first gets a search of so many settings, and is compared with the best of them.
+    """
     keys = flat_keys(arguments)
     for name, option in (("workers", workers), ("target", target)):
         if option is not None and name in keys:
@@ -32,7 +43,11 @@ def compare_methods(
     number = keys.pop("workers", workers)
     if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
         raise RequestError(f"workers={number}: a whole number from 1 is needed")
-    plan = plan_comparison(keys if target is None else {**keys, "target": target})
+    keys |= {} if target is None else {"target": target}
+    plan = plan_comparison(keys)
+    if tune is not None:
+        chosen, tuned = tuned_keys(keys, tune, number, quiet=quiet)
+        plan = replace(plan_comparison(chosen), tuned=tuned)
     with LiveTable(plan, quiet) as live:
         results = run_comparison(plan, workers=number, listener=live)
     note = write_comparison(results, plan.folder)
@@ -40,7 +55,8 @@ def compare_methods(
     if as_json:
         print(json.dumps({**results.content(), "folder": str(plan.folder)}))  # noqa: T201
     elif not quiet:
-        _print(results.table.title, results.table.caption, results.header, results.table.cells("\n"))
+        caption = "\n".join(text for text in (results.table.caption, plan.tuned) if text)
+        _print(results.table.title, caption, results.header, results.table.cells("\n"))
         if results.tests:
             _print("", results.test_caption, results.test_header, results.test_cells())
         say(f"runs: {plan.config.out}; tables and figure: {plan.folder}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from rich.console import Console
 from rich.live import Live
@@ -16,7 +16,7 @@ from panacea.data.registry import find_dataset
 from panacea.experiment.batch import Finished, Job, Listener
 from panacea.experiment.planning import Plan
 
-__all__ = ["LiveTable"]
+__all__ = ["LivePicture", "LiveTable"]
 
 
 @dataclass
@@ -42,21 +42,18 @@ class _Row:
         return self.seconds / self.rounds if self.rounds else None
 
 
-class LiveTable(Listener):
-    """Runs done, current round, validation metric and time left of every method."""
+class LivePicture(Listener):
+    """Something redrawn while runs go on, on standard error, only on a terminal; notes go above it, once each."""
 
-    def __init__(self, plan: Plan, quiet: bool) -> None:
-        self.plan, self.quiet = plan, quiet
+    def __init__(self, quiet: bool) -> None:
+        self.quiet = quiet
         self.said: set[str] = set()
-        self.rows: dict[str, _Row] = {}
-        self.before: dict[int, tuple[int, float]] = {}  # round and time of a run's line before
-        self.active: set[int] = set()
         screen = Console(stderr=True)
         self.live = (
             Live(console=screen, transient=True, auto_refresh=False) if screen.is_terminal and not quiet else None
         )
 
-    def __enter__(self) -> LiveTable:
+    def __enter__(self) -> Self:
         if self.live is not None:
             self.live.start()
         return self
@@ -64,6 +61,30 @@ class LiveTable(Listener):
     def __exit__(self, *_: object) -> None:
         if self.live is not None:
             self.live.stop()
+
+    def on_note(self, number: int, note: str) -> None:
+        """Notes are shown once, even over several runs."""
+        if not self.quiet and note not in self.said:
+            self.said.add(note)
+            self.say(f"note: {note}")
+
+    def say(self, line: str) -> None:
+        """A line above the picture."""
+        if self.live is not None:
+            self.live.console.print(line, markup=False, highlight=False)
+        else:
+            say(line)
+
+
+class LiveTable(LivePicture):
+    """Runs done, current round, validation metric and time left of every method."""
+
+    def __init__(self, plan: Plan, quiet: bool) -> None:
+        super().__init__(quiet)
+        self.plan = plan
+        self.rows: dict[str, _Row] = {}
+        self.before: dict[int, tuple[int, float]] = {}  # round and time of a run's line before
+        self.active: set[int] = set()
 
     def on_start(self, jobs: Sequence[Job]) -> None:
         """An empty row for every method."""
@@ -87,12 +108,6 @@ class LiveTable(Listener):
             row.newest[number] = line["val_mean"]
         self._show()
 
-    def on_note(self, number: int, note: str) -> None:
-        """Notes are shown once, even over several runs."""
-        if not self.quiet and note not in self.said:
-            self.said.add(note)
-            self._say(f"note: {note}")
-
     def on_finish(self, number: int, finished: Finished) -> None:
         """A run ended; a failed one is named at once."""
         row = self.rows[self.plan.runs[number].label]
@@ -101,14 +116,8 @@ class LiveTable(Listener):
         if finished.error is not None:
             row.failed += 1
             if not self.quiet:
-                self._say(f"note: {finished.job.label}: {finished.error}")
+                self.say(f"note: {finished.job.label}: {finished.error}")
         self._show()
-
-    def _say(self, line: str) -> None:
-        if self.live is not None:
-            self.live.console.print(line, markup=False, highlight=False)
-        else:
-            say(line)
 
     def _show(self) -> None:
         if self.live is not None:

@@ -22,6 +22,7 @@ __all__ = [
     "PlainCommand",
     "Quiet",
     "RunDir",
+    "TunableCommand",
     "app",
 ]
 
@@ -57,6 +58,17 @@ class KeysCommand(PlainCommand):
         from panacea.cli.show import print_keys  # noqa: PLC0415
 
         print_keys()
+
+
+class TunableCommand(KeysCommand):
+    """A command whose `--tune` may stand without its number, which typer's options cannot."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put the usual number where there is none."""
+        for place, argument in enumerate(args):
+            if argument == "--tune" and not "".join(args[place + 1 : place + 2]).lstrip("-").isdigit():
+                return super().parse_args(ctx, [*args[: place + 1], "9", *args[place + 1 :]])
+        return super().parse_args(ctx, args)
 
 
 app = typer.Typer(

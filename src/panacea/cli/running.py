@@ -7,7 +7,19 @@ from typing import Annotated
 
 import typer
 
-from panacea.cli.root import Arguments, AsJson, Debug, Fresh, KeysCommand, ModelFormat, PlainCommand, Quiet, RunDir, app
+from panacea.cli.root import (
+    Arguments,
+    AsJson,
+    Debug,
+    Fresh,
+    KeysCommand,
+    ModelFormat,
+    PlainCommand,
+    Quiet,
+    RunDir,
+    TunableCommand,
+    app,
+)
 
 __all__ = ["compare", "export_", "join", "resume", "run"]
 
@@ -49,7 +61,7 @@ def resume(
     resume_one(directory, as_json=as_json, quiet=quiet)
 
 
-@app.command(cls=KeysCommand)
+@app.command(cls=TunableCommand)
 def compare(
     arguments: Arguments = None,
     workers: Annotated[
@@ -59,6 +71,12 @@ def compare(
         float | None,
         typer.Option("--target", help="validation metric whose price in bytes is wanted", show_default=False),
     ] = None,
+    tune: Annotated[
+        int | None,
+        typer.Option(
+            "--tune", metavar="[N]", help="tune every method on N settings first (9 if left out)", show_default=False
+        ),
+    ] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -67,15 +85,19 @@ def compare(
 
     A key given several values where it takes one is varied: a table and a curve per method. Two such keys at most.
     method.KEY goes to every method, method.NAME.KEY to one; a method may also be a file of settings (best.yaml of
-    panacea sweep). Tables as CSV, Markdown, LaTeX and JSON, and a figure, are in OUT/compare-DATA-xxxxxx.
+    panacea sweep). --tune gives every method the same search on the first seed (learning rate and its most important
+    key), chosen on validation data; the table then is of the settings chosen. Tables as CSV, Markdown, LaTeX and JSON,
+    and a figure, are in OUT/compare-DATA-xxxxxx.
 
     Example: panacea compare data=fl60 methods=separate,fedavg,fedavg_ft seeds=0..2 rounds=200
 
     Example: panacea compare data=fl60 methods=fedavg,panacea seeds=0..2 attack=label_flip attack.ratio=0..0.5:0.1
+
+    Example: panacea compare data=fl60 methods=fedavg,ditto seeds=0..2 rounds=200 --tune
     """
     from panacea.cli.comparing import compare_methods  # noqa: PLC0415
 
-    compare_methods(arguments or [], workers, target, as_json=as_json, quiet=quiet)
+    compare_methods(arguments or [], workers, target, tune, as_json=as_json, quiet=quiet)
 
 
 @app.command("export", cls=PlainCommand)

@@ -114,6 +114,7 @@ class Results:
             "request": self.plan.request,
             "title": self.table.title,
             "caption": self.table.caption,
+            "tuned": self.plan.tuned,
             "varied": [{"key": axis.key, "values": list(axis.values)} for axis in self.plan.axes],
             "target": self.plan.target,
             "table": self.table.records(),
@@ -129,7 +130,8 @@ class Results:
         """How to read a table that stands alone."""
         marks = " Best bold, second underlined." if len(self.table.methods) > 1 else ""
         tests = f" {TEST_TEXT[0].upper()}{TEST_TEXT[1:]} are in tests.csv." if self.tests else ""
-        return f"{self.table.caption[0].upper()}{self.table.caption[1:]}.{marks}{tests}"
+        tuned = f" {self.plan.tuned[0].upper()}{self.plan.tuned[1:]}." if self.plan.tuned else ""
+        return f"{self.table.caption[0].upper()}{self.table.caption[1:]}.{tuned}{marks}{tests}"
 
     def markdown(self) -> str:
         """The table with title and caption."""

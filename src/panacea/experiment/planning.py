@@ -48,11 +48,13 @@ class Plan:
         axes: the varied keys; none in a plain comparison.
         runs: all runs, method by method.
         target: the validation metric whose price in bytes is asked for; None: see `panacea.experiment.prices`.
+        tuned: how the methods' settings were chosen, for captions; empty: they were given.
     """
 
     axes: tuple[Axis, ...]
     runs: tuple[Planned, ...]
     target: float | None = None
+    tuned: str = ""
 
     @property
     def config(self) -> ExperimentConfig:
@@ -80,6 +82,8 @@ class Plan:
         asked: list[Any] = [run.job.config.model_dump(mode="json", exclude=set(WITHOUT_EFFECT)) for run in self.runs]
         if self.target is not None:
             asked.append(self.target)
+        if self.tuned:
+            asked.append(self.tuned)
         digits = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:6]
         about = [axis.key for axis in self.axes[:1]]
         if config.attack.name != "none" and (not about or about[0].startswith("attack.")):
@@ -177,7 +181,7 @@ def _title(name: str) -> str:
 
 
 def _from_file(path: Path, keys: Mapping[str, Any]) -> _Entry:
-    """The method of a file for `panacea run`, called as the file is unless that is `best`."""
+    """The method of a file for `panacea run`, called as the file is unless that is as `panacea sweep` calls it."""
     found = read_yaml(path)
     name = found.get("method")
     if not isinstance(name, str):
@@ -187,4 +191,5 @@ def _from_file(path: Path, keys: Mapping[str, Any]) -> _Entry:
             f"methods: {path} was made for data={found['data']}, this comparison has data={keys['data']}"
         )
     own = {key: value for key, value in found.items() if key.startswith("method.") or key in TUNED}
-    return _Entry(_title(name) if path.stem == "best" else path.stem, name, own)
+    ours = path.stem in ("best", f"best-{_title(name)}")
+    return _Entry(_title(name) if ours else path.stem, name, own)

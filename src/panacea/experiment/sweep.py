@@ -125,11 +125,15 @@ _MODELS: dict[str, Callable[[str], Iterable[type[BaseModel]]]] = {
 }
 
 
-def check_config(config: ExperimentConfig, *, loaded: bool = True) -> None:
-    """Everything that can be wrong with one run of a comparison before its data are loaded.
+_REMARK = " (method.KEY goes to every method of a comparison, method.NAME.KEY to one)"
+
+
+def check_config(config: ExperimentConfig, *, loaded: bool = True, remark: str = _REMARK) -> None:
+    """Everything that can be wrong with one run of many before its data are loaded.
 
     Args:
         config: the run.
+        remark: added to what is wrong with a method's key.
         loaded: whether its data come by name; not those given from Python.
 
     Raises:
@@ -138,10 +142,7 @@ def check_config(config: ExperimentConfig, *, loaded: bool = True) -> None:
     try:
         method = make_method(config.method.name, config.method.keys)
     except RequestError as error:
-        message = (
-            f"{config.method.name}: {error} (method.KEY goes to every method of a comparison, method.NAME.KEY to one)"
-        )
-        raise RequestError(message) from error
+        raise RequestError(f"{config.method.name}: {error}{remark}") from error
     if loaded:
         resolve_keys(config.data.name, config.data.keys, config.seed)
     resolve_graph(config.graph, config.seed)
