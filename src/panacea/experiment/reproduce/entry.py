@@ -74,7 +74,7 @@ class Block(_Part):
         """What the numbers are."""
         if self.metric == "accuracy":
             return "%"
-        return "MSE" if self.scale == 1 else f"MSE x{1 / self.scale:g}"
+        return "MSE" if self.scale == 1 else f"MSE x{1 / self.scale:.0e}".replace("e-0", "e-")
 
 
 class Row(_Part):
@@ -139,6 +139,7 @@ class Entry(_Part):
     """One reproduction.
 
     Attributes:
+        short: the paper in a few words, for lists.
         published: the paper's table, a line per row, cells between bars; empty where a figure has no numbers.
         time: what it takes on two cores, `quick` and `full`, in words.
         figure: what is drawn: curves over rounds, a curve along the axis, clients' values, or weights between clients.
@@ -148,6 +149,7 @@ class Entry(_Part):
     name: str = Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")
     title: str
     paper: str
+    short: str
     where: str
     what: str
     time: dict[Literal["quick", "full"], str]

@@ -158,6 +158,8 @@ def _part(entry: Entry, block: Block, request: Request) -> Part:
     if block.axis is not None and block.axis.key in keys:
         values = tuple(_several(keys.pop(block.axis.key)))
     skip = (block.quick.skip or "") if request.quick and not request.data else ""  # asked for by name, it is run
+    if keys.get("data.clients") != full.get("data.clients"):
+        label = "; ".join(filter(None, (label, f"{keys['data.clients']} clients only")))
     missing = how if word == "missing" else f"left out of --quick: {skip}" if skip else ""
     reduced = _reduced(data, full, keys, entry.seeds, seeds)
     return Part(block, data, keys, seeds, values, label, missing, reduced)
