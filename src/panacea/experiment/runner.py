@@ -28,7 +28,13 @@ __all__ = ["Callback", "run_experiment"]
 
 
 class Callback:
-    """Called around a run; override what is needed."""
+    """Called around a run; override what is needed.
+
+    Attributes:
+        stopping: set it to end the run after the round at hand as Ctrl-C does: saved, `Interrupted` raised.
+    """
+
+    stopping: bool = False
 
     def on_start(self, experiment: Experiment, directory: RunDirectory | None) -> None:
         """Before the first round (or the first after a resume)."""
@@ -74,7 +80,8 @@ def run_experiment(
         with Interrupter() as interrupter:
             while experiment.state.round < (config.rounds or 0):
                 _one_round(experiment, directory, callbacks)
-                if interrupter.requested and experiment.state.round < (config.rounds or 0):
+                stopping = interrupter.requested or any(callback.stopping for callback in callbacks)
+                if stopping and experiment.state.round < (config.rounds or 0):
                     if directory is not None and experiment.state.round % config.checkpoint_every:
                         _save(experiment, directory)  # otherwise it was saved just now
                     where = "" if directory is None else f"; go on with: panacea resume {directory.path}"
