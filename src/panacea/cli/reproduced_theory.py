@@ -21,11 +21,10 @@ __all__ = ["reproduce_theory"]
 _COLUMNS = ("statement", "title", "cases", "printed_holds", "corrected_holds", "verdict", "why")
 
 
-def reproduce_theory(
-    entry: Entry, request: Request, folder: Path, command: str, *, as_json: bool, quiet: bool
-) -> None:
+def reproduce_theory(entry: Entry, request: Request, folder: Path, command: str, *, as_json: bool, quiet: bool) -> None:
     """Check everything, write the files of a reproduction and those of `panacea theory`."""
-    settings: dict[str, int] = {**(entry.theory or {}), **(entry.quick.keys if request.quick else {}), **request.keys}
+    settings: dict[str, int] = {str(key): value for key, value in (entry.theory or {}).items()}
+    settings |= {**(entry.quick.keys if request.quick else {}), **request.keys}
     wrong = set(settings) - {"trials", "search"}
     if wrong or request.data or request.methods:
         raise RequestError(f"{entry.name} takes the keys trials, search and seeds, and no others")

@@ -10,7 +10,7 @@ from typing import Any
 from rich.table import Table
 
 from panacea.cli.show import console
-from panacea.data.load import load
+from panacea.data.load import load_keys, resolve_keys
 from panacea.errors import PanaceaError
 from panacea.experiment.reproduce import Entry, entry_names, find_entry, whereabouts
 from panacea.experiment.reproduce.entry import Block
@@ -62,6 +62,6 @@ def availability(block: Block, root: Path | None) -> str:
 def _partial(data: str, root: Path | None) -> str:
     """What part of a data set is there; empty if it is whole."""
     try:
-        return load(data, **({} if root is None else {"root": root})).partial
+        return load_keys(data, resolve_keys(data, {"root": root})).partial
     except PanaceaError:
         return "unreadable"

@@ -28,7 +28,14 @@ __all__ = ["reproduce_command"]
 
 
 def reproduce_command(
-    arguments: list[str], *, listed: bool, quick: bool, workers: int | None, out: Path | None, as_json: bool, quiet: bool
+    arguments: list[str],
+    *,
+    listed: bool,
+    quick: bool,
+    workers: int | None,
+    out: Path | None,
+    as_json: bool,
+    quiet: bool,
 ) -> None:
     """List the reproductions, or run one and put it beside the paper."""
     from panacea.cli.reproducible import show_list  # noqa: PLC0415  (looks at all data)

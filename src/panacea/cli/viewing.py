@@ -138,11 +138,13 @@ def theory(
 
 @app.command(cls=PlainCommand)
 def reproduce(
-    arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME [key=value ...]", show_default=False)
-    ] = None,
-    listed: Annotated[bool, typer.Option("--list", help="all of them, and which can be run with the data at hand")] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="minutes instead of hours; the result says what is reduced")] = False,
+    arguments: Annotated[list[str] | None, typer.Argument(metavar="NAME [key=value ...]", show_default=False)] = None,
+    listed: Annotated[
+        bool, typer.Option("--list", help="all of them, and which can be run with the data at hand")
+    ] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="minutes instead of hours; the result says what is reduced")
+    ] = False,
     workers: Annotated[int | None, typer.Option("--workers", help="processes; default one per core")] = None,
     out: Annotated[Path | None, typer.Option("--out", help="folder for runs and results; default runs")] = None,
     as_json: AsJson = False,

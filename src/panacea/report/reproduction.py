@@ -37,19 +37,24 @@ class TextTable:
 
 def result_tables(found: Reproduction, claims: Sequence[Checked]) -> list[TextTable]:
     """A table for every column of the paper that was (or was to be) run, and one of its claims."""
-    tables = [_table(found, column) for column in found.plan.entry.columns if found.of(column.name)]
-    return [*tables, *([_claims(claims)] if claims else [])]
+    tables = []
+    for column in found.plan.entry.columns:
+        if any(cell.ours or cell.printed for cell in found.of(column.name)):
+            tables.append(_table(found, column))
+    checked = [one for one in claims if one.numbers or one.printed]
+    return [*tables, *([_claims(checked)] if checked else [])]
 
 
 def _table(found: Reproduction, column: Column) -> TextTable:
     cells = found.of(column.name)
-    title = f"{column.name} ({_unit(column)}){_about(cells)}"
+    title = f"{column.name} ({_unit(found, column)}){_about(cells)}"
     if column.block.axis is not None:
         return _along(title, column.block, cells)
-    seeds = max((cell.ours.seeds for cell in cells if cell.ours is not None), default=1)
-    header = ("method", "published", "ours ± clients", *(("± seeds",) * (seeds > 1)), "difference", "allowed", "verdict")
-    if not any(cell.printed for cell in cells):
-        header = tuple(name for name in header if name not in ("published", "difference", "allowed", "verdict"))
+    several = max((cell.ours.seeds for cell in cells if cell.ours is not None), default=1) > 1
+    seeds = ("± seeds",) if several else ()
+    header: tuple[str, ...] = ("method", "ours ± clients", *seeds)
+    if any(cell.printed for cell in cells):
+        header = ("method", "published", "ours ± clients", *seeds, "difference", "allowed", "verdict")
     rows = []
     for cell in cells:
         texts = {
@@ -78,12 +83,15 @@ def _claims(claims: Sequence[Checked]) -> TextTable:
     rows = []
     for one in claims:
         ours = one.ours + (STAR if one.reduced and one.numbers else "")
-        rows.append((one.text, one.column, one.printed or "-", ours, one.numbers or "-"))
+        where = one.column + (f" ({one.label.partition(':')[0]})" if one.label and one.numbers else "")
+        rows.append((one.text, where, one.printed or "-", ours, one.numbers or "-"))
     return TextTable("What the paper says", ("claim", "on", "as printed", "ours", "numbers"), tuple(rows))
 
 
-def _unit(column: Column) -> str:
-    return column.block.unit if column.measure.scaled else "lower is better" * (not column.higher_is_better) or "-"
+def _unit(found: Reproduction, column: Column) -> str:
+    """What a column's numbers are, beside what its name says."""
+    own = column.measure.name if len(found.plan.entry.measures) == 1 and column.measure.name != "main" else ""
+    return ", ".join(filter(None, (own, column.block.unit if column.measure.scaled else "")))
 
 
 def _about(cells: Sequence[Cell]) -> str:
@@ -197,7 +205,7 @@ def markdown(found: Reproduction, claims: Sequence[Checked], about: Mapping[str,
 
 _LEGEND = (
     "± is the spread over clients, as in the paper; a difference within *allowed* is `reproduced` "
-    "(rounding of the printed number plus two standard errors; `panacea.experiment.reproduce.verdict` has the formula). "
+    "(rounding of the printed number plus two standard errors; docs/reproduce.md has the formula). "
     f"{STAR}: of a shorter protocol than the paper's, as listed above."
 )
 

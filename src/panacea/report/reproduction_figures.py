@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["draw_reproduction"]
 
+_LINES = ("-", "--", "-.", ":", (0, (1, 1)))
+
 
 def draw_reproduction(found: Reproduction, folder: Path) -> list[str]:
     """Draw what the entry asks for, as PNG and SVG; returns the names of the figures."""
@@ -48,18 +50,19 @@ def _panels(count: int, width: float = 3.6, height: float = 3.2) -> tuple[Figure
 
 
 def _finish(figure: Figure, panels: Sequence[Axes]) -> Figure:
-    handles = {label: handle for axes in panels for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+    handles: dict[str, Any] = {}
+    for axes in panels:
+        drawn, labels = axes.get_legend_handles_labels()
+        handles |= dict(zip(labels, drawn, strict=True))
     if handles:
-        figure.legend(
-            list(handles.values()), list(handles), loc="outside right upper", frameon=False, fontsize=8
-        )
+        figure.legend(list(handles.values()), list(handles), loc="outside right upper", frameon=False, fontsize=8)
     return figure
 
 
 def _look(found: Reproduction, cell: Cell) -> dict[str, Any]:
     """A colour for every method, the same in all panels."""
     number = [row.name for row in found.plan.rows].index(cell.row.name)
-    line = "-" if number < len(COLOURS) else "--"
+    line = _LINES[number % len(_LINES)]  # where two lie on each other, both are seen
     return {"color": COLOURS[number % len(COLOURS)], "linestyle": line, "label": cell.row.name, "linewidth": 1.3}
 
 

@@ -101,18 +101,19 @@ def _tested(claim: Claim, column: Column, found: Reproduction) -> Checked:
     """`wilcoxon`: clients of all seeds as pairs; every row of `over` must be beaten with p below `value`."""
     cells = found.of(column.name)
     own = _paired(found.of(column.name, claim.row))
-    words, verdicts = [], []
+    words, verdicts, pairs = [], [], 0
     for name in claim.over:
-        pairs = _paired(found.of(column.name, name))
-        common = sorted(own.keys() & pairs.keys())
+        theirs = _paired(found.of(column.name, name))
+        common = sorted(own.keys() & theirs.keys())
         if not common:
             return _checked(claim, column, cells, None, "")
-        gains = [own[key] - pairs[key] for key in common]
+        pairs = len(common)
+        gains = [own[key] - theirs[key] for key in common]
         sign = 1 if column.higher_is_better else -1
         p = _signed_rank(gains)
         verdicts.append(p < float(claim.value) and sign * sum(gains) > 0)
-        words.append(f"{name}: p={p:.2g}, mean gain {statistics.fmean(gains):+.2f}, {len(common)} pairs")
-    return _checked(claim, column, cells, all(verdicts), "; ".join(words))
+        words.append(f"{name} p={p:.2g} ({statistics.fmean(gains):+.2f})")
+    return _checked(claim, column, cells, all(verdicts), f"{pairs} pairs, mean gain in brackets: {', '.join(words)}")
 
 
 def _paired(cells: Sequence[Cell]) -> dict[tuple[int, str], float]:

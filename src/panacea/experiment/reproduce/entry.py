@@ -17,6 +17,9 @@ __all__ = ["Axis", "Block", "Claim", "Column", "Entry", "Measure", "Quick", "Row
 Keys = dict[str, Any]
 
 
+_CHOSEN = {"block": "data", "row": "methods"}
+
+
 class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -67,7 +70,7 @@ class Block(_Part):
     axis: Axis | None = None
     stand_in: StandIn | None = None
     inexact: str | None = Field(None, description="why even whole data are not the paper's setting")
-    quick: Quick = Quick()
+    quick: Quick = Field(default_factory=lambda: Quick.model_validate({}))
 
     @property
     def unit(self) -> str:
@@ -157,14 +160,14 @@ class Entry(_Part):
     keys: Keys = Field(default_factory=dict)
     blocks: tuple[Block, ...] = ()
     rows: tuple[Row, ...] = ()
-    measures: tuple[Measure, ...] = (Measure(),)
+    measures: tuple[Measure, ...] = Field(default_factory=lambda: (Measure.model_validate({}),))
     published: str = ""
     wrong: tuple[Wrong, ...] = ()
     claims: tuple[Claim, ...] = ()
     notes: tuple[str, ...] = ()
     figure: Literal["none", "curves", "axis", "clients", "weights"] = "none"
     theory: dict[Literal["trials", "search"], int] | None = None
-    quick: Quick = Quick()
+    quick: Quick = Field(default_factory=lambda: Quick.model_validate({}))
 
     @field_validator("time")
     @classmethod
@@ -188,6 +191,8 @@ class Entry(_Part):
         blocks, rows = [block.name for block in self.blocks], [row.name for row in self.rows]
         columns = [column.name for column in self.columns]
         for kind, names in (("block", blocks), ("row", rows), ("column", columns)):
+            if kind != "column" and any("," in name for name in names):
+                raise RequestError(f"a {kind}'s name has no comma: it is chosen by {_CHOSEN[kind]}=NAME,NAME")
             twice = next((name for name in names if names.count(name) > 1), None)
             if twice is not None:
                 raise RequestError(f"the {kind} '{twice}' is given twice")

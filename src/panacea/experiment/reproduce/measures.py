@@ -1,9 +1,9 @@
 """The numbers of one finished run: keys of its summary, and some that its other files give.
 
-    pooled, pooled_novel   sum_i n_i metric_i / sum_i n_i over (novel) clients with n_i test samples: accuracy over the
-                           union of their samples, as FedCG reports it
-    rounds_to_90           the first evaluated round with 90 % of the way from the first to the last evaluation
-    group_weight           of the weight a client gives to others, the share within its own group, at the end
+pooled, pooled_novel   sum_i n_i metric_i / sum_i n_i over (novel) clients with n_i test samples: accuracy over the
+union of their samples, as FedCG reports it
+rounds_to_90           the first evaluated round with 90 % of the way from the first to the last evaluation
+group_weight           of the weight a client gives to others, the share within its own group, at the end
 """
 
 from __future__ import annotations

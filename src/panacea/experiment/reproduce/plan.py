@@ -142,7 +142,8 @@ def _at_hand(data: str, keys: Mapping[str, Any], root: Path | None) -> bool:
 def _part(entry: Entry, block: Block, request: Request) -> Part:
     root = request.keys.get("data.root")
     word, how = whereabouts(block, None if root is None else Path(str(root)))
-    data, own, label = block.data, block.keys, block.inexact or ""
+    data, own = block.data, block.keys
+    label = f"other setting: {block.inexact}" if block.inexact else ""
     if word == "stand-in" and block.stand_in is not None:
         data, own = block.stand_in.data, block.stand_in.keys
         label = f"stand-in: {block.stand_in.why}"

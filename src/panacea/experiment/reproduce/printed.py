@@ -53,9 +53,9 @@ def parse_printed(text: str) -> Printed | None:
 
 
 def parse_table(text: str) -> dict[str, dict[str, Printed]]:
-    """Rows of cells by name, from lines of cells between bars; the first line names the columns.
+    r"""Rows of cells by name, from lines of cells between bars; the first line names the columns.
 
-    >>> table = parse_table("method | A | B\\nFedAvg | 97.9±9.7 | -")
+    >>> table = parse_table("method | A | B\nFedAvg | 97.9±9.7 | -")
     >>> str(table["FedAvg"]["A"]), "B" in table["FedAvg"]
     ('97.9±9.7', False)
     """

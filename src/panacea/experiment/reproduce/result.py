@@ -56,13 +56,13 @@ class Cell:
 
     @property
     def difference(self) -> float | None:
-        """Ours minus the published number."""
-        return None if self.printed is None or self.ours is None else self.ours.mean - self.printed.mean
+        """Ours minus the published number; None where ours is of other data."""
+        return None if self.printed is None or self.ours is None or self.label else self.ours.mean - self.printed.mean
 
     @property
     def allowed(self) -> float | None:
         """The difference that still counts as reproduced."""
-        if self.printed is None or self.ours is None:
+        if self.printed is None or self.ours is None or self.label:
             return None
         return tolerance(self.printed, self.ours, self.column.block.clients)
 
@@ -144,4 +144,5 @@ def _measured(column: Column, runs: Sequence[Outcome]) -> tuple[Measured | None,
 
 
 def _partial(runs: Iterable[Outcome]) -> str:
-    return next((str(one.finished.summary["partial"]) for one in runs if (one.finished.summary or {}).get("partial")), "")
+    summaries = (one.finished.summary or {} for one in runs)
+    return next((str(summary["partial"]) for summary in summaries if summary.get("partial")), "")
