@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-import json
+import tempfile
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
 from panacea.data.federation import Federation
+from panacea.experiment.batch import Given
+from panacea.experiment.comparison import run_comparison
 from panacea.experiment.config import build_config
 from panacea.experiment.experiment import Experiment
 from panacea.experiment.exporting import choose_format, write_model
 from panacea.experiment.model_card import client_subject
 from panacea.experiment.modules import client_module, find_client, join
 from panacea.experiment.opening import open_experiment
+from panacea.experiment.planning import plan_comparison
 from panacea.experiment.results import client_columns, client_table
 from panacea.experiment.rundir import RunDirectory
 from panacea.experiment.runner import Callback, run_experiment
-from panacea.experiment.table import TABLE_COLUMNS, comparison_rows
+from panacea.report.comparison import write_comparison
+from panacea.report.frames import Comparison
 from panacea.report.run_page import ReportWriter
 
 if TYPE_CHECKING:
@@ -119,13 +123,11 @@ def open_run(path: str | Path) -> Run:
         summary = {"method": experiment.method.name, "data": config.data.name, "seed": config.seed, "mean": None}
         summary["partial"] = experiment.federation.partial
         summary |= {"rounds": experiment.state.round, "metric": experiment.federation.task.metric}
-    return Run(experiment, summary, _metrics_until(directory, experiment.state.round), directory.path)
+    return Run(experiment, summary, _metrics_until(directory, experiment), directory.path)
 
 
-def _metrics_until(directory: RunDirectory, round: int) -> list[dict[str, Any]]:
-    text = directory.metrics.read_text(encoding="utf-8") if directory.metrics.exists() else ""
-    lines = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
-    return [line for line in lines if line["round"] <= round]
+def _metrics_until(directory: RunDirectory, experiment: Experiment) -> list[dict[str, Any]]:
+    return [line for line in directory.read_metrics() if line["round"] <= experiment.state.round]
 
 
 class _Metrics(Callback):
@@ -188,32 +190,60 @@ def train(
     summary = run_experiment(experiment, directory, [metrics, *pages, *callbacks])
     if directory is None:
         return Run(experiment, summary, metrics.lines, None)
-    lines = _metrics_until(directory, experiment.state.round)  # those before a resume, too
+    lines = _metrics_until(directory, experiment)  # those before a resume, too
     return Run(experiment, summary, lines, directory.path)
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """Several methods on several seeds."""
-
-    summaries: list[dict[str, Any]]
-
-    def table(self) -> pd.DataFrame:
-        """One row per method: mean, spread over clients and over seeds, worst decile, novel clients, speed."""
-        import pandas as pd  # noqa: PLC0415
-
-        return pd.DataFrame(comparison_rows(self.summaries), columns=list(TABLE_COLUMNS))
-
-
 def compare(
-    federation: Federation | str, methods: Iterable[str], seeds: Iterable[int] = range(3), **keys: Any
+    federation: Federation | str,
+    methods: Iterable[str | Mapping[str, Any]],
+    seeds: Iterable[int] = range(3),
+    *,
+    parameters: Mapping[str, object] | None = None,
+    model: str | nn.Module = "auto",
+    workers: int = 1,
+    target: float | None = None,
+    out: str | Path | None = None,
+    **keys: Any,
 ) -> Comparison:
     """Train methods x seeds and put them side by side.
 
-    >>> compare("fl60", ["separate", "fedavg"], seeds=[0], rounds=2).table()[["method", "seeds"]]
+    Args:
+        federation: the clients, or the name of a data set.
+        methods: registered names, ``module:Class``, files of settings, or ``{"name": "ditto", "lam": 0.1}``.
+        seeds: of the runs.
+        parameters: hyper-parameters for all methods.
+        model: as in `train`.
+        workers: processes. More than one needs ``if __name__ == "__main__":`` in a script, and methods that can be
+            imported, not ones defined in it.
+        target: the validation metric whose price in bytes is asked for.
+        out: folder for run directories and tables; runs found there are not repeated. Nothing is kept by default.
+        keys: any key of `panacea run`; one given several values is varied, as in ``lr=[0.1, 0.2]``; dotted ones as
+            ``**{"method.ditto.lam": 0.1}``.
+
+    >>> found = compare("fl60", ["separate", "fedavg"], seeds=[0], rounds=2)
+    >>> found.table()[["method", "seeds"]]
          method  seeds
     0  separate      1
     1    fedavg      1
+    >>> found.tests()[["first", "second", "pairs"]]
+          first  second  pairs
+    0  separate  fedavg     48
     """
-    names, seeds = list(methods), list(seeds)
-    return Comparison([train(federation, name, seed=seed, **keys).summary for name in names for seed in seeds])
+    own, module = (None if isinstance(one, str) else one for one in (federation, model))
+    flat: dict[str, Any] = {
+        "data": federation if isinstance(federation, str) else federation.name,
+        "methods": list(methods),
+        "seeds": list(seeds),
+        **{f"method.{key}": value for key, value in (parameters or {}).items()},
+        **({"model": model} if isinstance(model, str) else {}),
+        **{key: value for key, value in keys.items() if value is not None},
+    }
+    if target is not None:
+        flat["target"] = target
+    with tempfile.TemporaryDirectory() if out is None else nullcontext(str(out)) as folder:
+        plan = plan_comparison({**flat, "out": folder}, loaded=isinstance(federation, str))
+        results = run_comparison(plan, workers=workers, pages=out is not None, given=Given(own, module))
+        if out is not None:
+            write_comparison(results, plan.folder)
+    return Comparison(results, None if out is None else plan.folder)

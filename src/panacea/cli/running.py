@@ -50,10 +50,24 @@ def resume(
 
 
 @app.command(cls=KeysCommand)
-def compare(arguments: Arguments = None, as_json: AsJson = False, quiet: Quiet = False, debug: Debug = False) -> None:
-    """Train several methods on several seeds and print one table. Finished runs are not repeated.
+def compare(
+    arguments: Arguments = None,
+    workers: Annotated[
+        int | None, typer.Option("--workers", help="processes; default: one per core", show_default=False)
+    ] = None,
+    target: Annotated[
+        float | None,
+        typer.Option("--target", help="validation metric whose price in bytes is wanted", show_default=False),
+    ] = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Train several methods on several seeds: one table, and tests between every two. Finished runs are not repeated.
 
     A key given several values where it takes one is varied: a table and a curve per method. Two such keys at most.
+    method.KEY goes to every method, method.NAME.KEY to one; a method may also be a file of settings (best.yaml of
+    panacea sweep). Tables as CSV, Markdown, LaTeX and JSON, and a figure, are in OUT/compare-DATA-xxxxxx.
 
     Example: panacea compare data=fl60 methods=separate,fedavg,fedavg_ft seeds=0..2 rounds=200
 
@@ -61,7 +75,7 @@ def compare(arguments: Arguments = None, as_json: AsJson = False, quiet: Quiet =
     """
     from panacea.cli.comparing import compare_methods  # noqa: PLC0415
 
-    compare_methods(arguments or [], as_json=as_json, quiet=quiet)
+    compare_methods(arguments or [], workers, target, as_json=as_json, quiet=quiet)
 
 
 @app.command("export", cls=PlainCommand)

@@ -153,6 +153,11 @@ class RunDirectory:
                 kept = [line for line in lines if line.endswith("\n") and json.loads(line)["round"] <= round]
                 write_atomically(log, "".join(kept))
 
+    def read_metrics(self) -> list[dict[str, Any]]:
+        """The whole lines of `metrics.jsonl`; a kill may have left half of one at the end."""
+        text = self.metrics.read_text(encoding="utf-8") if self.metrics.exists() else ""
+        return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
     def read_summary(self) -> dict[str, Any]:
         """The summary of a finished run."""
         try:

@@ -122,7 +122,12 @@ def _one_round(experiment: Experiment, directory: RunDirectory | None, callbacks
         )
     experiment.visits[cohort.ids] += 1
     experiment.trust[cohort.ids] = report.trust
-    experiment.doubted[cohort.ids] += experiment.trust[cohort.ids] < DOUBTED
+    doubted = np.array(report.trust) < DOUBTED
+    experiment.doubted[cohort.ids] += doubted
+    if experiment.attackers is not None:
+        lying = experiment.attackers.lies(cohort)
+        experiment.lies[cohort.ids] += lying
+        experiment.caught[cohort.ids] += lying & doubted
     _note_refused(experiment, report, directory)
     numbers["bytes_down"] += report.bytes_down
     numbers["bytes_up"] += report.bytes_up

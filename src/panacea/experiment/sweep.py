@@ -124,8 +124,12 @@ _MODELS: dict[str, Callable[[str], Iterable[type[BaseModel]]]] = {
 }
 
 
-def check_config(config: ExperimentConfig) -> None:
+def check_config(config: ExperimentConfig, *, loaded: bool = True) -> None:
     """Everything that can be wrong with one run of a comparison before its data are loaded.
+
+    Args:
+        config: the run.
+        loaded: whether its data come by name; not those given from Python.
 
     Raises:
         RequestError: naming the key; for a method's key, the method.
@@ -133,9 +137,12 @@ def check_config(config: ExperimentConfig) -> None:
     try:
         method = make_method(config.method.name, config.method.keys)
     except RequestError as error:
-        message = f"{config.method.name}: {error} (method.* goes to every method of a comparison)"
+        message = (
+            f"{config.method.name}: {error} (method.KEY goes to every method of a comparison, method.NAME.KEY to one)"
+        )
         raise RequestError(message) from error
-    resolve_keys(config.data.name, config.data.keys, config.seed)
+    if loaded:
+        resolve_keys(config.data.name, config.data.keys, config.seed)
     resolve_graph(config.graph, config.seed)
     make_attack(config.attack.name, config.attack.keys)
     make_defence(config.defence.name, config.defence.keys, method)

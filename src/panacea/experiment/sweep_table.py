@@ -7,24 +7,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from panacea.experiment.formats import Mark, ranks
+from panacea.experiment.outcome import Outcome, cohort_title
+from panacea.experiment.plain_table import metric_bounds
+from panacea.experiment.prices import Prices
+from panacea.experiment.significance import interval_of
 from panacea.experiment.sweep import Axis
-from panacea.experiment.table import average, between, data_title, markdown_table, shown
+from panacea.experiment.table import average, between, data_title, shown
 
 __all__ = ["Cell", "Line", "Outcome", "Swept"]
 
 _MEASURES = (
     "std", "final_mean", "worst_decile", "gini", "jain", "gap", "all_mean", "attackers_mean", "novel_mean",
+    "train_seconds",
 )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """One run of a sweep: its method, seed and values of the varied keys, and its summary; None if it failed."""
-
-    method: str
-    values: tuple[Any, ...]
-    seed: int
-    summary: Mapping[str, Any] | None
 
 
 @dataclass(frozen=True)
@@ -63,11 +59,13 @@ class Swept:
         axes: the varied keys; curves are drawn along the first.
         outcomes: all runs.
         request: the keys that say what was attacked and defended, as given.
+        target: the validation metric whose price is asked for; None: see `Prices`.
     """
 
     axes: tuple[Axis, ...]
     outcomes: tuple[Outcome, ...]
     request: str = ""
+    target: float | None = None
 
     @property
     def first(self) -> Mapping[str, Any]:
@@ -95,7 +93,8 @@ class Swept:
         about = f"{data_title(self.first)}" + (f", {self.request}" if self.request else "")
         unit = "%" if self.higher_is_better else "MSE"
         return (
-            f"{about}: {self.first['metric']} ({unit}), {self.first['rounds']} rounds, "
+            f"{about}: {self.first['metric']} ({unit}), {self.first['rounds']} rounds"
+            f"{cohort_title(next(o for o in self.outcomes if o.summary is not None))}, "
             f"seeds {', '.join(map(str, self.seeds))}"
         )
 
@@ -110,18 +109,25 @@ class Swept:
             f"in brackets: change against {axis.key}={axis.values[0]}"
         )
 
+    @property
+    def methods(self) -> list[str]:
+        """In the order asked for."""
+        return list(dict.fromkeys(outcome.method for outcome in self.outcomes))
+
     def lines(self) -> list[Line]:
         """Methods in the order given, and within each the values of the second key."""
-        methods = list(dict.fromkeys(outcome.method for outcome in self.outcomes))
         others = self.axes[1].values if len(self.axes) > 1 else (None,)
-        return [Line(method, other, self._cells(method, other)) for method in methods for other in others]
+        return [Line(method, other, self._cells(method, other)) for method in self.methods for other in others]
+
+    def _runs(self, method: str, value: Any, other: Any) -> list[Outcome]:
+        values = (value,) if len(self.axes) == 1 else (value, other)
+        return [o for o in self.outcomes if o.method == method and o.values == values]
 
     def _cells(self, method: str, other: Any) -> tuple[Cell, ...]:
         start: dict[int, float | None] = {}
         cells = []
         for value in self.axes[0].values:
-            values = (value,) if len(self.axes) == 1 else (value, other)
-            found = [o for o in self.outcomes if o.method == method and o.values == values]
+            found = self._runs(method, value, other)
             means = {o.seed: None if o.summary is None else o.summary["mean"] for o in found}
             start = start or means
             sign = 1 if self.higher_is_better else -1
@@ -136,7 +142,7 @@ class Swept:
     def records(self) -> list[dict[str, Any]]:
         """A row for every method and set of values, for CSV and JSON."""
         measures = [*_MEASURES, *sorted({k for o in self.outcomes for k in o.summary or () if k.startswith("asr")})]
-        rows = []
+        rows, prices = [], Prices(self.outcomes, self.target, self.higher_is_better)
         for line in self.lines():
             for value, cell in zip(self.axes[0].values, line.cells, strict=True):
                 row = {"method": line.method, self.axes[0].key: value}
@@ -145,6 +151,9 @@ class Swept:
                 row |= {"drop_std": cell.drop_spread}
                 whole = cell.mean is not None
                 row |= {_COLUMNS.get(m, m): average(cell.runs, m) if whole else None for m in measures}
+                runs = self._runs(line.method, value, line.other)
+                interval = interval_of(runs, metric_bounds(self.first["metric"])) if whole else None
+                row |= {"low": interval and interval[0], "high": interval and interval[1], **prices.of(runs)}
                 rows.append(row)
         return rows
 
@@ -152,24 +161,32 @@ class Swept:
         """A curve's name."""
         return line.method if len(self.axes) == 1 else f"{line.method}, {self.axes[1].key}={line.other}"
 
-    def texts(self, newline: str = " ") -> tuple[list[str], list[list[str]]]:
-        """Header and rows as a person reads them: mean ± seeds (change)."""
-        axis, rows = self.axes[0], []
-        for line in self.lines():
-            row = [self.label(line)]
+    @property
+    def header(self) -> list[str]:
+        """Of `texts` and `cells`."""
+        return [f"{self.axes[0].key}:", *map(str, self.axes[0].values)]
+
+    def cells(self, newline: str = " ") -> list[list[Mark]]:
+        """Rows as a person reads them: mean ± seeds (change); the best mean of a column marked."""
+        lines, rows = self.lines(), []
+        places = [
+            ranks([line.cells[i].mean for line in lines], self.higher_is_better) for i in range(len(self.header) - 1)
+        ]
+        for number, line in enumerate(lines):
+            row = [Mark(self.label(line))]
             for place, cell in enumerate(line.cells):
                 text = "failed" if cell.mean is None else shown(cell.mean)
-                text += f" ± {shown(cell.spread)}" if cell.mean is not None and cell.spread is not None else ""
+                around = f" ± {shown(cell.spread)}" if cell.mean is not None and cell.spread is not None else ""
                 if place and cell.drop is not None:
                     change = (-cell.drop if self.higher_is_better else cell.drop) + 0.0  # no -0.00
-                    text += f"{newline}({'+' if change > 0 else ''}{shown(change)})"
-                row.append(text)
+                    around += f"{newline}({'+' if change > 0 else ''}{shown(change)})"
+                row.append(Mark(text, around, places[place][number]))
             rows.append(row)
-        return [f"{axis.key}:", *map(str, axis.values)], rows
+        return rows
 
-    def markdown(self) -> str:
-        """The table with its title and caption."""
-        return f"**{self.title}**\n\n{markdown_table(*self.texts())}\n{self.caption[0].upper()}{self.caption[1:]}.\n"
+    def texts(self, newline: str = " ") -> tuple[list[str], list[list[str]]]:
+        """Header and rows without marks."""
+        return self.header, [[str(cell) for cell in row] for row in self.cells(newline)]
 
 
 _COLUMNS = {"std": "std_clients"}

@@ -1,4 +1,4 @@
-"""The comparison table: one row per method from the summaries of its runs."""
+"""What all tables of runs share: titles, averages over runs, numbers as text."""
 
 from __future__ import annotations
 
@@ -7,21 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 __all__ = [
-    "TABLE_COLUMNS",
     "attack_title",
     "average",
     "between",
-    "comparison_rows",
     "data_title",
     "markdown_table",
     "shown",
 ]
-
-_FAIRNESS = ("gini", "jain", "gap")
-TABLE_COLUMNS = (
-    "method", "seeds", "mean", "std_clients", "std_seeds", "final_mean", "worst_decile", "novel_mean", "novel_std",
-    "rounds_per_second", *_FAIRNESS,
-)  # fmt: skip
 
 
 def data_title(summary: Mapping[str, Any]) -> str:
@@ -42,24 +34,6 @@ def attack_title(summary: Mapping[str, Any]) -> str:
     attack, defence = (str(summary.get(key, "none")) for key in ("attack", "defence"))
     many = f" ({summary.get('attackers', 0)} clients)"
     return (f", attack={attack}{many}" if attack != "none" else "") + (f", defence={defence}" * (defence != "none"))
-
-
-def comparison_rows(summaries: Iterable[Mapping[str, Any]]) -> list[tuple[Any, ...]]:
-    """Rows in the order of `TABLE_COLUMNS`; methods in the order of their first run.
-
-    `mean` is over (honest) clients and then over seeds, at the round each run chose on validation data; `std_clients`
-    is the spread over clients averaged over seeds, `std_seeds` the spread of the runs' means.
-    """
-    groups: dict[str, list[Mapping[str, Any]]] = {}
-    for summary in summaries:
-        groups.setdefault(str(summary["method"]), []).append(summary)
-    return [_row(method, runs) for method, runs in groups.items()]
-
-
-def _row(method: str, runs: Sequence[Mapping[str, Any]]) -> tuple[Any, ...]:
-    columns = ("final_mean", "worst_decile", "novel_mean", "novel_std", "rounds_per_second", *_FAIRNESS)
-    seeds = between([run["mean"] for run in runs])
-    return (method, len(runs), average(runs, "mean"), average(runs, "std"), seeds, *(average(runs, c) for c in columns))
 
 
 def average(runs: Iterable[Mapping[str, Any]], key: str) -> float | None:

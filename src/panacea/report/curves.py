@@ -1,4 +1,4 @@
-"""Files of a comparison in which a key was varied: tables as CSV and Markdown, the curve as PNG and SVG."""
+"""The picture of a comparison in which a key was varied: a curve per method, as PNG and SVG."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from panacea.core.files import write_atomically, write_csv
-from panacea.errors import RequestError
+from panacea.core.files import write_atomically
 from panacea.experiment.sweep_table import Line, Swept
 from panacea.experiment.table import data_title
 from panacea.report.canvas import new_figure
@@ -18,11 +17,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["draw_curves", "write_figures", "write_swept"]
+__all__ = ["COLOURS", "draw_curves", "write_figures"]
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#5f6b7a", "#000000")  # Okabe and Ito's
 _MARKERS = "osD^vPX*"
-_RUN_COLUMNS = ("mean", "std", "final_mean", "worst_decile", "all_mean", "attackers_mean", "novel_mean", "directory")
 
 
 def draw_curves(swept: Swept) -> Figure:
@@ -74,29 +72,3 @@ def write_figures(figure: Figure, folder: Path, stem: str) -> None:
         content = io.BytesIO()
         figure.savefig(content, format=suffix, metadata={"Date": None} if suffix == "svg" else None)
         write_atomically(folder / f"{stem}.{suffix}", content.getvalue())
-
-
-def write_swept(swept: Swept, folder: Path) -> str | None:
-    """Write table.csv, runs.csv, table.md and curve.png/.svg; returns a note if the curve could not be drawn.
-
-    Raises:
-        RequestError: the folder cannot be written to.
-    """
-    records = swept.records()
-    keys = [axis.key for axis in swept.axes]
-    runs = [
-        (o.method, *o.values, o.seed, *((o.summary or {}).get(column) for column in _RUN_COLUMNS))
-        for o in swept.outcomes
-    ]
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_csv(folder / "table.csv", list(records[0]), [list(record.values()) for record in records])
-        write_csv(folder / "runs.csv", ("method", *keys, "seed", *_RUN_COLUMNS), runs)
-        write_atomically(folder / "table.md", swept.markdown())
-        try:
-            write_figures(draw_curves(swept), folder, "curve")
-        except ImportError as error:
-            return f"no curve: {error.name} is not installed"
-    except OSError as error:
-        raise RequestError(f"out: {folder} cannot be written ({error.strerror or error})") from error
-    return None
