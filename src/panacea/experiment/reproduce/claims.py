@@ -7,6 +7,9 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from panacea.evaluation.statistics import paired_test
 from panacea.experiment.reproduce.entry import Claim, Column
 from panacea.experiment.reproduce.measures import client_metrics, taken
 from panacea.experiment.reproduce.result import Cell, Reproduction
@@ -105,14 +108,13 @@ def _tested(claim: Claim, column: Column, found: Reproduction) -> Checked:
     for name in claim.over:
         theirs = _paired(found.of(column.name, name))
         common = sorted(own.keys() & theirs.keys())
-        if not common:
+        test = paired_test(*(np.array([values[key] for key in common]) for values in (own, theirs)))
+        if test is None:
             return _checked(claim, column, cells, None, "")
-        pairs = len(common)
-        gains = [own[key] - theirs[key] for key in common]
-        sign = 1 if column.higher_is_better else -1
-        p = _signed_rank(gains)
-        verdicts.append(p < float(claim.value) and sign * sum(gains) > 0)
-        words.append(f"{name} p={p:.2g} ({statistics.fmean(gains):+.2f})")
+        gain = statistics.fmean(own[key] - theirs[key] for key in common)
+        pairs = test.pairs
+        verdicts.append(test.p < float(claim.value) and (gain > 0) == column.higher_is_better)
+        words.append(f"{name} p={test.p:.2g} ({gain:+.2f})")
     return _checked(claim, column, cells, all(verdicts), f"{pairs} pairs, mean gain in brackets: {', '.join(words)}")
 
 
@@ -124,13 +126,6 @@ def _paired(cells: Sequence[Cell]) -> dict[tuple[int, str], float]:
         for one in runs
         for name, metric in client_metrics(one.finished.directory).items()
     }
-
-
-def _signed_rank(gains: Sequence[float]) -> float:
-    """Two-sided p of Wilcoxon's signed-rank test, zeros dropped; 1 where nothing differs."""
-    from scipy.stats import wilcoxon  # noqa: PLC0415  (heavy)
-
-    return float(wilcoxon(gains, zero_method="wilcox").pvalue) if any(gains) else 1.0
 
 
 def _at_least(claim: Claim, column: Column, found: Reproduction) -> Checked:
