@@ -117,7 +117,7 @@ def reproductions_page() -> str:
         blocks = [_block(block) for block in entry.blocks]
         if blocks:
             parts.append(table(["data", "as", "varied", "where it is not at hand"], blocks))
-            methods = ", ".join(f"{row.name} (`{row.method}`)" for row in entry.rows)
+            methods = ", ".join(f"{row.name} = `{row.method}`" for row in entry.rows)
             parts.append(f"Methods: {methods}.\n")
         lines = [f"claim: {claim.text}" for claim in entry.claims]
         lines += [f"{', '.join(w.rows)} on {', '.join(w.columns)} cannot be right: {w.why}" for w in entry.wrong]

@@ -312,12 +312,9 @@ def test_derived_measures(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text("\n".join(json.dumps(line) for line in lines))
     assert DERIVED["pooled"](tmp_path) == pytest.approx((80 + 3 * 60) / 4)
     assert DERIVED["pooled_novel"](tmp_path) == 40
-    assert DERIVED["rounds_to_90"](tmp_path) == 30  # 50 + 0.9 * 45 = 90.5
+    assert DERIVED["curve_mean"](tmp_path) == pytest.approx(81)
     assert DERIVED["group_weight"](tmp_path) == pytest.approx(70)
     assert client_metrics(tmp_path) == {"a": 80.0, "c": 60.0}
-    falling = [{"round": r, "mean": v} for r, v in ((10, 1.0), (20, 0.15), (30, 0.05), (40, 0.0))]
-    (tmp_path / "metrics.jsonl").write_text("\n".join(json.dumps(line) for line in falling))
-    assert DERIVED["rounds_to_90"](tmp_path) == 30
 
 
 # --- wrong files and wrong requests -----------------------------------------------------------------------------------
@@ -399,3 +396,10 @@ def test_values_of_an_axis_can_be_chosen() -> None:
     request = Request.of({"attack.ratio": [0.1, 0.3], "data": "FL-60"}, quick=True, out=None)
     made = make_plan(find_entry("panacea-figure4"), request)
     assert {one.value for one in made.planned} == {0.1, 0.3}
+
+
+def test_keys_given_by_hand_win_over_the_rows() -> None:
+    request = Request(quick=True, data=["FL-60"], methods=["Panacea"], keys={"method.preset": "default", "rounds": 7})
+    (one,) = make_plan(find_entry("panacea-table2"), request).planned
+    assert one.job.config.method.keys["preset"] == "default"
+    assert one.job.config.rounds == 7

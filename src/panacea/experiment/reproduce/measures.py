@@ -1,15 +1,18 @@
 """The numbers of one finished run: keys of its summary, and some that its other files give.
 
-pooled, pooled_novel   sum_i n_i metric_i / sum_i n_i over (novel) clients with n_i test samples: accuracy over the
-union of their samples, as FedCG reports it
-rounds_to_90           the first evaluated round with 90 % of the way from the first to the last evaluation
-group_weight           of the weight a client gives to others, the share within its own group, at the end
+Derived are
+
+    pooled, pooled_novel   sum_i n_i metric_i / sum_i n_i over (novel) clients with n_i test samples: accuracy over the
+                           union of their samples, as FedCG reports it
+    curve_mean             the mean of the metric over all evaluated rounds: the area under the learning curve
+    group_weight           of the weight a client gives to others, the share (%) within its own group, at the end
 """
 
 from __future__ import annotations
 
 import csv
 import json
+import statistics
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -59,12 +62,9 @@ def _pooled(directory: Path, novel: bool) -> float | None:
     return sum(count * metric for count, metric in rows) / total if total else None
 
 
-def _rounds_to_90(directory: Path) -> float | None:
-    rounds, values = curve(directory)
-    if not values:
-        return None
-    way = values[-1] - values[0]
-    return float(next((r for r, v in zip(rounds, values, strict=True) if (v - values[0]) * way >= 0.9 * way**2)))
+def _curve_mean(directory: Path) -> float | None:
+    _, values = curve(directory)
+    return statistics.fmean(values) if values else None
 
 
 def _group_weight(directory: Path) -> float | None:
@@ -75,6 +75,6 @@ def _group_weight(directory: Path) -> float | None:
 DERIVED: dict[str, Callable[[Path], float | None]] = {
     "pooled": lambda directory: _pooled(directory, novel=False),
     "pooled_novel": lambda directory: _pooled(directory, novel=True),
-    "rounds_to_90": _rounds_to_90,
+    "curve_mean": _curve_mean,
     "group_weight": _group_weight,
 }
