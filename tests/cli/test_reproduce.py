@@ -84,8 +84,7 @@ def test_others_end_to_end(name: str, keys: list[str], capsys: pytest.CaptureFix
 
 
 def test_the_list_says_what_can_be_run(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_command_line(["reproduce", "--list", "--json"]) == 0
-    listed = {entry["name"]: entry for entry in json.loads(capsys.readouterr().out)}
+    listed = {entry["name"]: entry for entry in said(["reproduce", "--list"], capsys)["reproductions"]}
     assert list(listed) == entry_names()
     table = listed["panacea-table2"]
     assert table["data"]["FL-60"] == "generated"

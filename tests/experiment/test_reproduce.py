@@ -362,6 +362,13 @@ def test_wrong_files_get_one_line(tmp_path: Path, old: str, new: str, message: s
     assert "\n" not in str(caught.value)
 
 
+def test_the_file_of_the_documentation(tmp_path: Path) -> None:
+    page = Path(__file__).parents[2] / "docs" / "reproduce.md"
+    path = tmp_path / "mine.yaml"
+    path.write_text(page.read_text().split("```yaml\n")[1].partition("```")[0])
+    assert len(make_plan(find_entry(str(path)), Request(data=["digits"], seeds=[0])).rows) == 2
+
+
 def test_a_file_of_ones_own(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(FILE)
@@ -390,6 +397,13 @@ def test_wrong_requests(keys: dict[str, Any], message: str) -> None:
     with pytest.raises(RequestError) as caught:
         make_plan(find_entry("panacea-table2"), Request.of(keys, quick=True, out=None))
     assert message in str(caught.value)
+
+
+def test_an_empty_folder_is_no_data(tmp_path: Path) -> None:
+    (tmp_path / "tpt48").mkdir()
+    request = Request(data=["TPT-48", "FL-60"], keys={"data.root": str(tmp_path)})
+    made = make_plan(find_entry("panacea-table2"), request)
+    assert {part.block.name: bool(part.missing) for part in made.parts} == {"FL-60": False, "TPT-48": True}
 
 
 def test_values_of_an_axis_can_be_chosen() -> None:

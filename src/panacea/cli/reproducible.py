@@ -23,7 +23,7 @@ def show_list(root: Any, *, as_json: bool) -> None:
     folder = None if root is None else Path(str(root)).expanduser()
     entries = [find_entry(name) for name in entry_names()]
     if as_json:
-        print(json.dumps([_record(entry, folder) for entry in entries]))  # noqa: T201
+        print(json.dumps({"reproductions": [_record(entry, folder) for entry in entries]}))  # noqa: T201
         return
     table = Table(box=None, padding=(0, 1))
     for column in ("name", "what", "data at hand", "quick", "full"):

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from panacea.data.load import load_keys, resolve_keys
+from panacea.data.paths import MissingFilesError
 from panacea.data.registry import find_dataset
 from panacea.errors import RequestError, unknown
 from panacea.experiment.batch import Job
@@ -124,19 +126,25 @@ def make_plan(entry: Entry, request: Request) -> Plan:
 
 def whereabouts(block: Block, root: Path | None = None) -> tuple[str, str]:
     """A word on a block's data (here, generated, stand-in, missing) and, where they are missing, how to get them."""
-    own = find_dataset(block.data)
-    word = own.files(root)
-    if word in ("here", "generated"):
-        return word, ""
+    own, other = find_dataset(block.data), block.stand_in
+    if _at_hand(block.data, root):
+        return own.files(root), ""
     how = f"{block.data}: {own.card.get}"
-    if block.stand_in is not None and _at_hand(block.stand_in.data, block.stand_in.keys, root):
+    if other is not None and _at_hand(str(other.keys.get("data.base", other.data)), root):  # whose images it takes
         return "stand-in", how
     return "missing", how
 
 
-def _at_hand(data: str, keys: Mapping[str, Any], root: Path | None) -> bool:
-    base = keys.get("data.base", data)  # images of a stand-in are another data set's
-    return find_dataset(str(base)).files(root) in ("here", "generated")
+def _at_hand(data: str, root: Path | None) -> bool:
+    """Whether a data set can be loaded; a folder of its name may be there and hold something else."""
+    word = find_dataset(data).files(root)
+    if word != "here":
+        return word == "generated"
+    try:
+        load_keys(data, resolve_keys(data, {"root": root}))
+    except MissingFilesError:
+        return False
+    return True
 
 
 def _part(entry: Entry, block: Block, request: Request) -> Part:
