@@ -121,7 +121,7 @@ def _over_clients(found: Reproduction, columns: Sequence[Column]) -> Figure:
             values = np.sort([v for one in cell.outcomes for v in client_metrics(one.finished.directory).values()])
             share = np.arange(1, len(values) + 1) / len(values)
             axes.step(values * column.scale, share, where="post", **_look(found, cell))
-        axes.set_xlabel(f"{_metric(column.block)} of a client")
+        axes.set_xlabel(f"a client's {_metric(column.block)}")
         axes.set_ylabel("share of clients at or below")
         _title(axes, column.block.name, cells)
     return _finish(figure, panels)
