@@ -24,7 +24,7 @@ from panacea.experiment.checkpoint import CheckpointStore
 from panacea.experiment.config import ExperimentConfig, Section, build_config, identity
 from panacea.experiment.keys import flatten
 
-__all__ = ["RunBusy", "RunDirectory", "commit", "nested"]
+__all__ = ["RunBusy", "RunDirectory", "commit", "environment", "nested"]
 
 _PACKAGES = ("panacea-fl", "torch", "numpy", "safetensors", "pydantic")
 
@@ -94,7 +94,7 @@ class RunDirectory:
                 raise RequestError(f"out: {self.path} exists, is not empty and is not a run; choose another out")
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            content = {**nested(config), "environment": _environment(config)}
+            content = {**nested(config), "environment": environment(config.device)}
             write_atomically(self.config_file, yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
         except OSError as error:
             raise RequestError(f"out={config.out}: cannot write there ({error.strerror})") from error
@@ -170,7 +170,7 @@ class RunDirectory:
         return summary
 
 
-def _environment(config: ExperimentConfig) -> dict[str, Any]:
+def environment(device: str = "cpu") -> dict[str, Any]:
     """What the result may depend on besides the configuration; recorded, never read back."""
     versions = {}
     for package in _PACKAGES:
@@ -186,7 +186,7 @@ def _environment(config: ExperimentConfig) -> dict[str, Any]:
         "platform": platform.platform(),
         "processor": _processor(),
         "cores": os.cpu_count(),
-        "accelerator": _accelerator() if config.device == "cuda" else None,
+        "accelerator": _accelerator() if device == "cuda" else None,
     }
 
 
