@@ -1,4 +1,4 @@
-"""A real browser for tests: Chromium without a window, told what to do through chromedriver and the standard library."""
+"""A real browser for tests: Chromium without a window, spoken to through chromedriver by the standard library."""
 
 from __future__ import annotations
 
@@ -101,6 +101,8 @@ class Browser:
     def open(self, page: Path, part: str = "") -> float:
         """Go to a file; returns the milliseconds until its script was done."""
         self._ask("POST", f"{self._session}/url", {"url": "about:blank"})
+        self.errors()
+        self.asked_for()  # what the browser did for itself
         self._ask("POST", f"{self._session}/url", {"url": page.resolve().as_uri() + part})
         self.wait("document.documentElement.dataset.ready === 'yes'")
         return float(self.run("return performance.timing.loadEventEnd - performance.timing.navigationStart"))

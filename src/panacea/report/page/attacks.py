@@ -88,11 +88,9 @@ def attack_table(suite: Suite, curves: list[dict[str, Any]]) -> PageTable | None
     up = 1 if suite.higher_is_better else -1
     columns = []
     for ratio in ratios:
-        cells = [
-            dict(zip(curve["ratios"], curve["what"]["mean"]["mean"], strict=True)).get(ratio) for curve in curves
-        ]
+        cells = [dict(zip(curve["ratios"], curve["what"]["mean"]["mean"], strict=True)).get(ratio) for curve in curves]
         columns.append(Column(f"ratio {ratio:g}", tuple(cells), up))
-    note = "Mean over honest clients and seeds, at the round each run chose on validation data, by the share of attackers."
+    note = "Mean over honest clients and seeds, at the round chosen on validation data, by the share of attackers."
     return PageTable.of(f"{suite.title}: under attack", note, ("method", [c["label"] for c in curves]), columns)
 
 

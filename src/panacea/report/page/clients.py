@@ -105,7 +105,9 @@ class ClientViews:
         """Rows and columns in the order of the property that tells clients apart; the first 256 clients."""
         ids, values = ids[:_MATRIX], values[:_MATRIX, :_MATRIX].astype(np.float64)
         name = str(run.views.get("property_name", "number"))
-        order = np.argsort(run.views["property"][ids], kind="stable") if "property" in run.views else np.arange(len(ids))
+        order = (
+            np.argsort(run.views["property"][ids], kind="stable") if "property" in run.views else np.arange(len(ids))
+        )
         content = {"clients": ids[order].tolist(), "order": name, **packed(values[np.ix_(order, order)], "u1")}
         return self.budget.take(content)  # type: ignore[no-any-return]
 

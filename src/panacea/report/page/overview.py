@@ -46,9 +46,9 @@ def main_table(suite: Suite, intervals: list[tuple[float, float] | None]) -> Pag
     ]
     whose = "honest clients" if suite.attacked else "clients"
     note = (
-        f"Mean {suite.metric} over {whose} and seeds, at the round each run chose on validation data. ± clients: standard "
-        "deviation over clients, averaged over seeds; ± seeds: of the runs' means. Worst decile: mean of the worst tenth "
-        "of the clients. Seconds are of training."
+        f"Mean {suite.metric} over {whose} and seeds, at the round each run chose on validation data. "
+        "± clients: standard deviation over clients, averaged over seeds; ± seeds: of the runs' means. "
+        "Worst decile: mean of the worst tenth of the clients. Seconds are of training."
     )
     if any(pair is not None for pair in intervals):
         note += " 95 %: bootstrap interval of the mean."
@@ -62,7 +62,7 @@ def fairness_table(suite: Suite) -> PageTable:
         _column(suite, "mean", "mean", up),
         _column(suite, "standard deviation", "std", -1),
         _column(suite, "worst decile", "worst_decile", up),
-        _column(suite, "best − worst", "gap", -1),
+        _column(suite, "best - worst", "gap", -1),
         _column(suite, "Gini", "gini", -1, 3),
         _column(suite, "Jain", "jain", 1, 3),
     ]
@@ -88,7 +88,7 @@ def novel_table(suite: Suite) -> PageTable | None:
         _column(part, "clients held out", "novel_clients", 0, 0),
     ]
     table = PageTable.of(f"{suite.title}: novel clients", "", ("method", [s.label for s in some]), columns)
-    uses = [_USES.get(str(one.runs[0].summary.get("novel_uses")), "–") for one in some]
+    uses = [_USES.get(str(one.runs[0].summary.get("novel_uses")), "-") for one in some]
     note = "Clients held out of training entirely; the last column says what a newcomer needs for its model."
     rows = tuple((*row, use) for row, use in zip(table.rows, uses, strict=True))
     raw = tuple((*row, use) for row, use in zip(table.raw, uses, strict=True))
@@ -122,17 +122,12 @@ def headline(suite: Suite) -> list[dict[str, str]]:
         cards.append({"value": _span(many), "name": "clients in training", "note": f"{held} held out" if held else ""})
     rounds = sorted({int(run.summary["rounds"]) for run in suite.runs if run.summary.get("rounds")})
     seeds = {run.seed for run in suite.runs}
-    cards.append(
-        {
-            "value": str(len(suite.runs)), "name": "run" if len(suite.runs) == 1 else "runs",
-            "note": f"{len(seeds)} seed{'s' if len(seeds) > 1 else ''}, {_span(rounds)} rounds",
-        }  # fmt: skip
-    )
-    return cards
+    note = f"{len(seeds)} seed{'s' if len(seeds) > 1 else ''}, {_span(rounds)} rounds"
+    return [*cards, {"value": str(len(suite.runs)), "name": "run" if len(suite.runs) == 1 else "runs", "note": note}]
 
 
 def _span(values: list[int]) -> str:
-    return "–".join(dict.fromkeys(f"{value:,}" for value in (values[0], values[-1]))) if values else "–"
+    return "-".join(dict.fromkeys(f"{value:,}" for value in (values[0], values[-1]))) if values else "-"
 
 
 def _card(suite: Suite, one: Series, key: str, name: str) -> list[dict[str, str]]:
@@ -145,13 +140,8 @@ def overview(suite: Suite, intervals: list[tuple[float, float] | None]) -> dict[
     points = []
     for one, pair in zip(suite.series, intervals, strict=True):
         values = one.numbers("mean")
-        points.append(
-            {
-                "mean": short(_mean(values)), "seeds": plain(values), "around": short(between(values)),
-                "interval": None if pair is None else plain(pair), "novel": short(_mean(one.numbers("novel_mean"))),
-                "worst": short(_mean(one.numbers("worst_decile"))), "std": short(_mean(one.numbers("std"))),
-                "gini": short(_mean(one.numbers("gini"))), "jain": short(_mean(one.numbers("jain"))),
-                "gap": short(_mean(one.numbers("gap"))),
-            }  # fmt: skip
-        )
+        point: dict[str, Any] = {"seeds": plain(values), "around": short(between(values))}
+        point |= {"interval": None if pair is None else plain(pair)}
+        keys = {"mean": "mean", "std": "std", "worst": "worst_decile", "novel": "novel_mean"}
+        points.append(point | {name: short(_mean(one.numbers(key))) for name, key in keys.items()})
     return {"cards": headline(suite), "points": points}

@@ -121,7 +121,7 @@ def read_run(path: Path) -> StoredRun:
     summary = directory.read_summary()
     for key in ("method", "data", "seed", "metric", "mean"):
         if key not in summary:
-            raise RequestError(f"{directory.summary}: no '{key}' in it; `panacea resume` of a damaged run writes it anew")
+            raise RequestError(f"{directory.summary}: no '{key}' in it; delete it and `panacea resume` writes it anew")
     try:
         text = directory.config_file.read_text(encoding="utf-8")
         content = yaml.safe_load(text)
@@ -141,7 +141,7 @@ def _read_clients(path: Path) -> tuple[list[str], dict[str, Floats]]:
         known = [key for key in (rows[0] if rows else {}) if key in _NUMBERS or key.startswith(("final_", "asr"))]
         columns = {key: np.array([float(row[key] or "nan") for row in rows]) for key in known}
         for needed in ("novel", "malicious", "metric"):
-            columns[needed]  # noqa: B018  (a KeyError is the answer)
+            columns[needed]
     except (OSError, UnicodeDecodeError, csv.Error, ValueError, KeyError, TypeError) as error:
         raise RequestError(f"{path} cannot be read as a table of clients") from error
     return names, columns
@@ -206,7 +206,8 @@ def read_runs(paths: Iterable[Path]) -> tuple[list[StoredRun], list[str]]:
     notes = [f"{path.name} is not finished and left out" for path in found.values() if not _finished(path)]
     runs = [read_run(path) for path in found.values() if _finished(path)]
     if not runs:
-        raise RequestError(f"{given[0]}: no finished run; `panacea resume {next(iter(found.values()))}` goes on with it")
+        first = next(iter(found.values()))
+        raise RequestError(f"{given[0]}: no finished run; `panacea resume {first}` goes on with it")
     return runs, notes
 
 

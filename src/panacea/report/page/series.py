@@ -1,4 +1,4 @@
-"""Which runs belong together: suites (one data set and metric each), and in them series (one setting, several seeds)."""
+"""Which runs belong together: suites (one data set and metric), and in them series (one setting, several seeds)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from panacea.experiment.table import data_title
 from panacea.report.page.reading import Floats, StoredRun
 
-__all__ = ["Series", "Suite", "group_runs", "setting"]
+__all__ = ["Series", "Suite", "group_runs", "setting", "skewed"]
 
 # keys that change no number of a run, or that only say where it lies
 _PLACES = ("out", "data_digest", "checkpoint_every", "block", "threads", "data.root")
@@ -76,11 +76,18 @@ class Suite:
         return "accuracy, %" if self.higher_is_better else "mean squared error"
 
 
+def skewed(suite: Suite) -> bool:
+    """Whether a few clients have an error so much larger than the others that only a logarithmic axis shows both."""
+    values = np.concatenate([one.pooled() for one in suite.series])
+    positive = values[values > 0]
+    if suite.higher_is_better or not len(positive) or len(positive) < len(values):
+        return False
+    return bool(positive.max() > 20 * np.median(positive))
+
+
 def setting(run: StoredRun) -> dict[str, Any]:
     """The keys of a run that decide its numbers, without seeds."""
-    return {
-        key: value for key, value in run.config.items() if key not in _PLACES and key.rpartition(".")[2] != "seed"
-    }
+    return {key: value for key, value in run.config.items() if key not in _PLACES and key.rpartition(".")[2] != "seed"}
 
 
 def group_runs(runs: Iterable[StoredRun]) -> list[Suite]:
@@ -101,7 +108,7 @@ def _series(runs: Sequence[StoredRun]) -> tuple[Series, ...]:
         for run in some:
             together.setdefault(repr(sorted(setting(run).items(), key=lambda item: item[0])), []).append(run)
         settings = [setting(members[0]) for members in together.values()]
-        varied = [key for key in _all_keys(settings) if len({repr(one.get(key)) for one in settings}) > 1]
+        varied = [key for key in _all_keys(settings) if len({repr(one[key]) for one in settings if key in one}) > 1]
         named = [_label(method, one, varied) for one in settings]
         lines = [
             Series(label, one, tuple(sorted(members, key=lambda run: run.seed)))
@@ -116,7 +123,7 @@ def _all_keys(settings: Iterable[dict[str, Any]]) -> list[str]:
 
 
 def _label(method: str, one: dict[str, Any], varied: Sequence[str]) -> str:
-    """The method and its own values of the varied keys; keys of an attack or defence that is not there say nothing."""
+    """The method, and its values of the varied keys that it has (without an attack there are no keys of one)."""
     parts = [f"{key}={one[key]}" for key in varied if key in one]
     return ", ".join([method, *parts])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from panacea.experiment.keys import flatten
@@ -16,16 +16,19 @@ _QUIET = ("out", "data_digest", "environment.started")  # differ always and say 
 
 
 def _keys(run: StoredRun) -> dict[str, str]:
-    """Configuration and environment as text."""
-    environment = {f"environment.{key}": value for key, value in flatten(run.environment).items()}
-    return {key: _text(value) for key, value in {**run.config, **environment}.items()}
+    """Configuration and environment as text; a method's own parameters carry its name: ``ditto: lam``."""
+    found = {}
+    for key, value in run.config.items():
+        own = key.startswith("method.")
+        found[f"{run.summary['method']}: {key[7:]}" if own else key] = _text(value)
+    return found | {f"environment.{key}": _text(value) for key, value in flatten(run.environment).items()}
 
 
 def _text(value: Any) -> str:
-    return "–" if value is None else ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    return "-" if value is None else ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
-def _row(key: str, every: list[Mapping[str, str]]) -> list[str]:
+def _row(key: str, every: Sequence[Mapping[str, str]]) -> list[str]:
     return [one.get(key, "") for one in every]
 
 
@@ -34,11 +37,10 @@ def settings(suite: Suite) -> dict[str, Any]:
     runs = suite.runs
     every = [_keys(run) for run in runs]
     names = list(dict.fromkeys(key for one in every for key in one))
-    own = [key for key in names if key.startswith("method.")]  # of one method each: not a difference between runs
     differ, same = [], []
     for key in names:
         values = list(dict.fromkeys(one[key] for one in every if key in one))
-        if len(values) == 1 and (key in own or all(key in one for one in every)):
+        if len(values) == 1 and (": " in key or all(key in one for one in every)):
             same.append([key, values[0]])
         elif key not in _QUIET:
             differ.append([key, *_row(key, every)])

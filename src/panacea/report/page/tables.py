@@ -8,14 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from panacea.experiment.table import markdown_table, shown
+from panacea.experiment.table import markdown_table
 
 __all__ = ["Column", "PageTable", "column_cells", "latex_table"]
 
 _LATEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}", "±": r"$\pm$",
-    "−": "$-$",
 }  # fmt: skip
 
 
@@ -60,11 +59,7 @@ class PageTable:
     def of(cls, title: str, note: str, first: tuple[str, Sequence[str]], columns: Sequence[Column]) -> PageTable:
         """A table of a name and numbers per row; columns that nobody has a number in are left out."""
         kept = [column for column in columns if any(value is not None for value in column.values)]
-        marks = {
-            (row, place): mark
-            for place, column in enumerate(kept, 1)
-            for row, mark in _ranks(column).items()
-        }
+        marks = {(row, place): mark for place, column in enumerate(kept, 1) for row, mark in _ranks(column).items()}
         texts = [column_cells(column) for column in kept]
         rows = tuple((name, *(text[i] for text in texts)) for i, name in enumerate(first[1]))
         raw = tuple((name, *(column.values[i] for column in kept)) for i, name in enumerate(first[1]))
@@ -83,7 +78,7 @@ class PageTable:
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(self.header)
-        writer.writerows([["" if cell is None else cell for cell in row] for row in self.raw])
+        writer.writerows([[_csv_cell(cell) for cell in row] for row in self.raw])
         return text.getvalue()
 
     def markdown(self) -> str:
@@ -128,23 +123,40 @@ def latex_table(
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
 
+def _csv_cell(cell: Any) -> Any:
+    """A cell of a CSV file: whole numbers without a point, nothing for None."""
+    if isinstance(cell, float) and cell.is_integer():
+        return int(cell)
+    return "" if cell is None else cell
+
+
 def _escaped(text: str) -> str:
     return "".join(_LATEX.get(letter, letter) for letter in text)
 
 
 def column_cells(column: Column) -> list[str]:
-    """The numbers as text; whole numbers without a point."""
-    whole = column.digits == 0
-    return [
-        "–" if value is None else f"{value:,.0f}" if whole else shown(value, column.digits) for value in column.values
-    ]
+    """The numbers as text: all with the same digits behind the point, or all with three significant ones if small.
+
+    >>> column_cells(Column("mean", (99.965, 0.06, None))), column_cells(Column("mse", (0.0123, 0.5)))
+    (['99.97', '0.06', '-'], ['0.0123', '0.5'])
+    """
+    known = [abs(value) for value in column.values if value is not None]
+    small = column.digits == 2 and max(known, default=0.0) < 1
+
+    def cell(value: float | None) -> str:
+        if value is None:
+            return "-"
+        return f"{value:.3g}" if small else f"{value:,.{column.digits}f}"
+
+    return [cell(value) for value in column.values]
 
 
 def _ranks(column: Column) -> dict[int, str]:
     """The rows with the best and the second best number, as shown; nothing where all are alike."""
     if not column.better:
         return {}
-    known = {i: round(column.better * value, 6) for i, value in enumerate(column.values) if value is not None}
+    texts = column_cells(column)
+    known = {i: column.better * float(text.replace(",", "")) for i, text in enumerate(texts) if text != "-"}
     order = sorted(set(known.values()), reverse=True)[:2]
     if len(order) < 2:
         return {}

@@ -21,7 +21,7 @@ from panacea.report.page.curves import WHAT, curves
 from panacea.report.page.overview import fairness_table, main_table, novel_table, overview
 from panacea.report.page.packing import Budget, to_script
 from panacea.report.page.reading import StoredRun
-from panacea.report.page.series import Suite, group_runs
+from panacea.report.page.series import Suite, group_runs, skewed
 from panacea.report.page.settings import settings
 
 __all__ = ["MOST_BYTES", "build_page", "page_content", "write_page"]
@@ -53,7 +53,7 @@ def _suite(suite: Suite, budget: Budget) -> dict[str, Any]:
     under = attack_table(suite, attacked.get("curves", []))
     tables = {"main": main, "tests": tests, "fairness": fair, "novel": novel, "attacks": under}
     return {
-        "title": suite.title, "metric": suite.metric, "axis": suite.axis, "higher": suite.higher_is_better,
+        "title": suite.title, "metric": suite.metric, "axis": suite.axis, "higher": suite.higher_is_better, "skewed": skewed(suite),
         "whose": "honest clients" if suite.attacked else "clients",
         "series": [
             {"label": one.label, "method": one.method, "seeds": [run.seed for run in one.runs]} for one in suite.series
@@ -85,16 +85,17 @@ def _script(text: str) -> tuple[str, str]:
 
 
 def build_page(runs: Sequence[StoredRun], notes: Sequence[str] = ()) -> str:
-    """The page as text.
+    r"""The page as text.
 
     Names of clients and the like come from others. They are only ever text here: inside a JSON element whose ``<`` is
-    written as ``\\u003c``, and on the page through `textContent`. As a second wall the page's policy runs no script but
+    written as ``\u003c``, and on the page through `textContent`. As a second wall the page's policy runs no script but
     our own, known by their digests, and loads nothing from anywhere.
     """
     content = page_content(runs, notes)
     library, first = _script(_library())
     own, second = _script("\n".join(_asset(name) for name in _SCRIPTS))
     policy = f"default-src 'none'; script-src {first} {second}; style-src 'unsafe-inline'; img-src data: blob:"
+    policy += "; form-action 'none'; base-uri 'none'"
     titles = " · ".join(suite["title"] for suite in content["suites"])
     parts = {
         "POLICY": html.escape(policy, quote=True),

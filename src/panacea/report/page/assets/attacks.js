@@ -21,7 +21,9 @@ function drawDamage(place, suite, damage) {
     type: "scatter", mode: "lines+markers", name, x, y: values, line: { color: hue, width: 2 }, marker: { symbol, size: 9 },
     customdata: rows.map((row) => row.clients), hovertemplate: "%{x}: %{y:.4g} (%{customdata} clients)<extra></extra>",
   });
-  const traces = [{ ...one("under attack", rows.map((row) => row.mean), "#d55e00", "circle"), error_y: { type: "data", array: rows.map((row) => row.std), thickness: 1, width: 4 } }];
+  const traces = [{ ...one("under attack", rows.map((row) => row.mean), "#d55e00", "circle"), error_y: {
+    type: "data", array: rows.map((row) => Math.min(row.std, suite.higher ? 100 - row.mean : Infinity)), arrayminus: rows.map((row) => Math.min(row.std, row.mean)), thickness: 1, width: 4,
+  } }];
   if (rows.some((row) => row.clean !== null)) traces.push(one("the same clients without attack", rows.map((row) => row.clean), "#0072b2", "square"));
   plot(place, traces, { xaxis: axis("from the nearest attacker", { type: "category" }), yaxis: axis(suite.axis), height: 380 });
 }

@@ -57,7 +57,9 @@ function safe(text) {
 
 function short(text, most = 34) {
   const letters = [...String(text)];
-  return letters.length > most ? letters.slice(0, most - 1).join("") + "…" : String(text);
+  if (letters.length <= most) return String(text);
+  const first = Math.floor(most / 3); // cut in the middle: labels differ at their ends
+  return letters.slice(0, first).join("") + "…" + letters.slice(first + 1 - most).join("");
 }
 
 const DASHES = ["solid", "dash", "dot", "dashdot"];

@@ -12,26 +12,30 @@ function pooled(suite, series, who) {
   })));
 }
 
-function drawViolins(place, suite, who) {
-  plot(place, suite.series.map((one, i) => {
+function drawViolins(place, suite, who, log) {
+  const every = suite.series.map((_, i) => i);
+  plot(place, every.map((i) => {
     const clients = pooled(suite, i, who);
     return {
-      type: "violin", y: clients.map((c) => c.value), name: safe(short(one.label, 22)), box: { visible: true }, meanline: { visible: true },
-      line: { color: colour(i), width: 1.3 }, fillcolor: colour(i) + "30", spanmode: "hard", points: clients.length > 600 ? false : "all",
-      pointpos: 0, jitter: 0.6, marker: { size: 3, opacity: 0.45 }, text: clients.map((c) => safe(c.name) + ", seed " + c.seed),
-      hoveron: "points", hovertemplate: "%{text}: %{y:.4g}<extra></extra>",
+      type: log ? "box" : "violin", x: clients.map(() => i), y: clients.map((c) => c.value), name: safe(suite.series[i].label), width: 0.85,
+      line: { color: colour(i), width: 1.3 }, fillcolor: colour(i) + "30",
+      ...(log ? {} : { box: { visible: true, width: 0.12 }, meanline: { visible: true }, spanmode: "hard" }),
+      [log ? "boxpoints" : "points"]: clients.length > 400 ? (log ? "outliers" : false) : "all", pointpos: 0, jitter: 0.9, marker: { size: 3, opacity: 0.35 },
+      text: clients.map((c) => safe(c.name) + ", seed " + c.seed), hoveron: "points", hovertemplate: "%{text}: %{y:.4g}<extra></extra>",
     };
-  }), { yaxis: axis(suite.axis), showlegend: false, height: 430 });
+  }), { xaxis: seriesAxis(suite, every), yaxis: axis(suite.axis, { type: log ? "log" : "linear" }), showlegend: false, height: 430 });
 }
 
-function drawShares(place, suite, who) {
+function drawShares(place, suite, who, log) {
+  const all = suite.series.flatMap((_, i) => pooled(suite, i, who).map((c) => c.value));
+  const from = all.reduce((a, b) => Math.min(a, b), Infinity), to = all.reduce((a, b) => Math.max(a, b), -Infinity);
   plot(place, suite.series.map((one, i) => {
     const values = pooled(suite, i, who).map((c) => c.value).sort((a, b) => a - b);
     return {
-      type: "scatter", mode: "lines", x: values, y: values.map((_, k) => (100 * (k + 1)) / values.length), name: safe(short(one.label, 40)),
+      type: "scatter", mode: "lines", x: [from, ...values, to], y: [0, ...values.map((_, k) => (100 * (k + 1)) / values.length), 100], name: safe(short(one.label, 40)),
       line: { shape: "hv", color: colour(i), width: 2.2, dash: dash(i) }, hovertemplate: "%{y:.0f} % of clients have at most %{x:.4g}<extra>" + safe(one.label) + "</extra>",
     };
-  }), { xaxis: axis(suite.axis), yaxis: axis("share of clients, %", { range: [0, 101] }), height: 430 });
+  }), { xaxis: axis(suite.axis, { type: log ? "log" : "linear" }), yaxis: axis("share of clients, %", { range: [0, 101] }), height: 430 });
 }
 
 function drawBars(place, suite, run) {
@@ -59,13 +63,15 @@ tabs.push({
     const violins = plotPlace("Distribution over clients"), shares = plotPlace("Share of clients"), bars = plotPlace("Sorted clients");
     const groups = ["training"];
     if (suite.tables.novel) groups.push("novel");
-    const redraw = (i) => { drawViolins(violins, suite, groups[i]); drawShares(shares, suite, groups[i]); };
-    panel.append(controls(buttons("clients", groups, redraw)));
+    const state = { who: groups[0], log: suite.skewed };
+    const redraw = () => { drawViolins(violins, suite, state.who, state.log); drawShares(shares, suite, state.who, state.log); };
+    panel.append(controls(groups.length > 1 ? buttons("clients", groups, (i) => { state.who = groups[i]; redraw(); }) : null,
+      suite.higher ? null : buttons("scale", SCALES, (i) => { state.log = i === 1; redraw(); }, suite.skewed ? 1 : 0)));
     panel.append(element("div", { class: "two" },
       card("Distribution over clients", "Every client's own model on its own test data, clients of all seeds.", violins),
       card("Share of clients up to a value", suite.higher ? "Further right is better." : "Further left is better.", shares)));
-    panel.append(card("One run, client by client", "", controls(chooser("run", suite.runs.map((run) => runName(suite, run)), (i) => drawBars(bars, suite, suite.runs[i]))), bars));
-    redraw(0);
-    drawBars(bars, suite, suite.runs[0]);
+    panel.append(card("One run, client by client", "", controls(chooser("run", suite.runs.map((run) => runName(suite, run)), (i) => drawBars(bars, suite, suite.runs[i]), bestRun(suite, suite.runs))), bars));
+    redraw();
+    drawBars(bars, suite, suite.runs[bestRun(suite, suite.runs)]);
   },
 });

@@ -2,7 +2,7 @@
 // Convergence and communication: the same curves along rounds, bytes or seconds.
 const ALONG = { rounds: "round", bytes: "MiB sent, down and up", seconds: "seconds of training" };
 
-function drawCurves(place, suite, what, along, log) {
+function drawCurves(place, suite, what, along, log, steep) {
   const traces = suite.curves.flatMap((curve, i) => {
     const values = curve.what[what];
     if (!values) return [];
@@ -12,7 +12,13 @@ function drawCurves(place, suite, what, along, log) {
     });
   });
   const y = what === "train_loss" ? "training loss" : what === "asr_mean" ? "attack success, %" : suite.axis;
-  plot(place, traces, { xaxis: axis(ALONG[along], { type: log ? "log" : "linear" }), yaxis: axis(y), height: 470, hovermode: "closest" });
+  plot(place, traces, { xaxis: axis(ALONG[along], { type: log ? "log" : "linear" }), yaxis: axis(y, { type: steep ? "log" : "linear" }), height: 470, hovermode: "closest" });
+}
+
+// Whether an error falls so far that only a logarithmic axis shows where it ends.
+function steep(suite) {
+  const values = suite.curves.flatMap((curve) => (curve.what.mean ? curve.what.mean.mean : [])).filter((v) => v > 0);
+  return !suite.higher && values.length > 0 && Math.max(...values) > 20 * Math.min(...values);
 }
 
 tabs.push({
@@ -20,13 +26,14 @@ tabs.push({
   draw(panel, suite) {
     const keys = Object.keys(report.curves).filter((key) => suite.curves.some((curve) => curve.what[key]));
     const ways = Object.keys(ALONG).filter((way) => suite.curves.some((curve) => curve[way].some((v) => v !== null)));
-    const state = { what: keys[0], along: "rounds" }, place = plotPlace("Curves over rounds", 470);
-    const redraw = () => drawCurves(place, suite, state.what, state.along, false);
+    const state = { what: keys[0], along: "rounds", steep: steep(suite) }, place = plotPlace("Curves over rounds", 470);
+    const redraw = () => drawCurves(place, suite, state.what, state.along, false, state.steep);
     const band = suite.curves.some((curve) => curve.band === "seeds")
       ? "The band is one standard deviation over seeds." : "The band is one standard deviation over clients.";
     panel.append(card("Convergence", "Mean over " + suite.whose + ". " + band + " Click a name in the legend to hide it.",
       controls(buttons("show", keys.map((key) => report.curves[key]), (i) => { state.what = keys[i]; redraw(); }),
-        buttons("against", ways, (i) => { state.along = ways[i]; redraw(); })), place));
+        buttons("against", ways, (i) => { state.along = ways[i]; redraw(); }),
+        buttons("scale", SCALES, (i) => { state.steep = i === 1; redraw(); }, state.steep ? 1 : 0)), place));
     redraw();
   },
 });
@@ -59,11 +66,11 @@ tabs.push({
       })));
     };
     target.addEventListener("input", fill);
-    panel.append(card("What a bit buys", "Mean over " + suite.whose + " on test data against all bytes sent so far.",
-      controls(buttons("scale", ["linear", "logarithmic"], (i) => drawCurves(place, suite, "mean", "bytes", i === 1))), place));
+    panel.append(card(suite.metric + " against bytes", "Mean over " + suite.whose + " on test data against all bytes sent so far.",
+      controls(buttons("scale", SCALES, (i) => drawCurves(place, suite, "mean", "bytes", i === 1, steep(suite)))), place));
     panel.append(card("To reach a target", "The first evaluated round at which the mean over seeds on test data is as good as the target. "
       + "At first the target is what every method reaches.", controls(element("label", {}, suite.metric, target)), rows));
-    drawCurves(place, suite, "mean", "bytes", false);
+    drawCurves(place, suite, "mean", "bytes", false, steep(suite));
     fill();
   },
 });

@@ -40,7 +40,7 @@ function colourings(suite, run) {
   return found;
 }
 
-const SCALE = [[0, "#440154"], [0.25, "#3b528b"], [0.5, "#21918c"], [0.75, "#5ec962"], [1, "#fde725"]];
+const SCALE = [[0, "#440154"], [0.25, "#3b528b"], [0.5, "#21918c"], [0.75, "#5ec962"], [1, "#f0dc1e"]];
 const BOTH = [[0, "#d55e00"], [0.5, "#f2f2f2"], [1, "#0072b2"]];
 
 function nodeTrace(suite, run, ids, x, y, by, size, sought) {
@@ -53,7 +53,7 @@ function nodeTrace(suite, run, ids, x, y, by, size, sought) {
       size: ids.map((i) => (hit(i) ? size * 1.9 : size)), color: ids.map((i) => by.values[i]), colorscale: by.centred ? BOTH : SCALE,
       cmin: by.centred ? -far : Math.min(...known), cmax: by.centred ? far : Math.max(...known) === Math.min(...known) ? Math.max(...known) + 1 : Math.max(...known),
       symbol: ids.map((i) => (columns.malicious && columns.malicious[i] ? "x" : columns.novel[i] ? "square" : "circle")),
-      line: { width: ids.map((i) => (hit(i) ? 3 : 0.7)), color: ids.map((i) => (hit(i) ? "#d55e00" : css("--card"))) },
+      line: { width: ids.map((i) => (hit(i) ? 3 : 0.8)), color: ids.map((i) => (hit(i) ? "#d55e00" : "#44505c")) }, opacity: 1,
       colorbar: { title: { text: safe(short(by.name, 40)), side: "right" }, thickness: 12, len: 0.7, outlinewidth: 0 },
       showscale: true,
     },
@@ -73,7 +73,7 @@ function drawGraph(place, suite, run, by, sought, chosen) {
   plot(place, [edges, nodeTrace(suite, run, graph.x.map((_, i) => i), graph.x, graph.y, by, size, sought)], {
     xaxis: hidden, yaxis: { ...hidden, ...(graph.even ? { scaleanchor: "x" } : {}) }, showlegend: false, height: 620, dragmode: "pan",
     margin: { l: 8, r: 8, t: 8, b: 8 }, hovermode: "closest",
-  });
+  }, true);
   place.removeAllListeners("plotly_click");
   place.on("plotly_click", (event) => { if (event.points[0].customdata !== undefined) chosen(event.points[0].customdata); });
 }
@@ -81,7 +81,7 @@ function drawGraph(place, suite, run, by, sought, chosen) {
 tabs.push({
   name: "graph", title: "Graph", has: (suite) => suite.runs.some((run) => run.graph !== null),
   draw(panel, suite) {
-    const runs = suite.runs.filter((run) => run.graph !== null), place = plotPlace("The client graph", 620), state = { run: 0, by: 0, sought: "" };
+    const runs = suite.runs.filter((run) => run.graph !== null), place = plotPlace("The client graph", 620), state = { run: bestRun(suite, runs), by: 0, sought: "" };
     const row = element("div", { "aria-live": "polite" }), colours = element("span", {}), about = element("p", { class: "note" });
     const show = (i) => row.replaceChildren(clientRow(suite, runs[state.run], i));
     const redraw = () => {
@@ -98,9 +98,9 @@ tabs.push({
       redraw();
       if (at >= 0) show(at);
     } });
-    const worst = runs[0].metric.map((v, i) => [v, i]).filter(([v]) => v !== null).sort((a, b) => (suite.higher ? a[0] - b[0] : b[0] - a[0]));
+    const worst = runs[state.run].metric.map((v, i) => [v, i]).filter(([v]) => v !== null).sort((a, b) => (suite.higher ? a[0] - b[0] : b[0] - a[0]));
     panel.append(element("div", { class: "side" },
-      card("Who is related to whom", "", controls(chooser("run", runs.map((run) => runName(suite, run)), (i) => { state.run = i; redraw(); }), colours), place, about),
+      card("Who is related to whom", "", controls(chooser("run", runs.map((run) => runName(suite, run)), (i) => { state.run = i; redraw(); }, state.run), colours), place, about),
       element("div", {}, card("Find a client", "", controls(element("label", {}, "name", find))),
         element("section", { class: "card" }, row, element("p", { class: "note", text: "Click a client to see its row." })))));
     redraw();
@@ -127,7 +127,7 @@ tabs.push({
   name: "embeddings", title: "Embeddings", has: (suite) => suite.runs.some((run) => run.embeddings),
   draw(panel, suite) {
     const runs = suite.runs.filter((run) => run.embeddings), place = plotPlace("Map of embeddings", 560), colours = element("span", {}), said = element("output", {});
-    const state = { run: 0, by: 0, at: 0, timer: null };
+    const state = { run: bestRun(suite, runs), by: 0, at: 0, timer: null };
     const slider = element("input", { type: "range", min: 0, step: 1, "aria-label": "evaluated round", oninput: () => { state.at = Number(slider.value); redraw(); } });
     let extent = null;
     const redraw = () => {
@@ -160,7 +160,7 @@ tabs.push({
     state.by = Math.max(coloured, 0);
     panel.append(card("What the server knows of its clients", "Embeddings after the encoder, the mean over clients taken off, in the two directions "
       + "in which those of the last round vary most; the directions are the same in every round.",
-      controls(chooser("run", runs.map((run) => runName(suite, run)), pick), colours), place, controls(play, slider, said)));
-    pick(0);
+      controls(chooser("run", runs.map((run) => runName(suite, run)), pick, state.run), colours), place, controls(play, slider, said)));
+    pick(state.run);
   },
 });

@@ -14,7 +14,7 @@ function drawMatrix(place, suite, run, kind) {
   plot(place, [{
     type: "heatmap", z, colorscale: shared ? BOTH : SCALE, ...(shared ? { zmin: -1, zmax: 1 } : { zmin: 0 }),
     colorbar: { title: { text: MATRICES[kind].label, side: "right" }, thickness: 12, outlinewidth: 0 },
-    customdata: z.map((_, i) => names.map((name) => [names[i], name])), hovertemplate: "%{customdata[0]} and %{customdata[1]}: %{z:.3f}<extra></extra>",
+    customdata: z.map((_, i) => names.map((name) => [names[i], name])), hovertemplate: "%{customdata[0]} " + (shared ? "and" : "takes from") + " %{customdata[1]}: %{z:.3f}<extra></extra>",
   }], {
     height: size, xaxis: { ...ticks, constrain: "domain", tickangle: -90, showgrid: false, zeroline: false },
     yaxis: { ...ticks, autorange: "reversed", scaleanchor: "x", constrain: "domain", showgrid: false, zeroline: false },
@@ -32,8 +32,12 @@ tabs.push({
       drawMatrix(place, suite, run, kind);
     };
     const names = views.map(({ run, kind }) => MATRICES[kind].title + ": " + runName(suite, run));
-    const second = views.findIndex((view) => view.kind !== views[0].kind);
-    const shown = views.length > 1 ? [0, second > 0 ? second : 1] : [0];
+    const best = (kind) => { // the best series that has such a matrix
+      const some = views.filter((view) => view.kind === kind);
+      return some.length ? [views.indexOf(some[bestRun(suite, some.map((view) => view.run))])] : [];
+    };
+    const both = Object.keys(MATRICES).flatMap(best);
+    const shown = both.length > 1 || views.length === 1 ? both : [both[0], both[0] === 0 ? 1 : 0];
     const cards = shown.map((first) => {
       const place = plotPlace("Matrix over clients", 420), note = element("p", { class: "note" });
       return { first, place, note, made: card("Between clients", "", controls(chooser("show", names, (i) => draw(place, note, i), first)), place, note) };

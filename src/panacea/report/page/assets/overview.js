@@ -1,6 +1,6 @@
 "use strict";
 // Overview, fairness and novel clients: tables with a figure each.
-function dots(place, suite, key, spread) {
+function dots(place, suite, key, title, height) {
   const points = suite.overview.points;
   const order = suite.series.map((_, i) => i).filter((i) => points[i][key] !== null).reverse();
   const labels = order.map((i) => safe(short(suite.series[i].label)));
@@ -12,7 +12,7 @@ function dots(place, suite, key, spread) {
     const p = points[i];
     if (key !== "mean") return [0, 0];
     if (p.interval) return [p.interval[1] - p.mean, p.mean - p.interval[0]];
-    return [p.around || 0, p.around || 0];
+    return [Math.min(p.around || 0, suite.higher ? 100 - p.mean : Infinity), p.around || 0];
   });
   const traces = [{
     type: "scatter", mode: "markers", x: seeds.x, y: seeds.y, marker: { size: 7, color: seeds.c, opacity: 0.4 },
@@ -24,8 +24,8 @@ function dots(place, suite, key, spread) {
     text: labels, hovertemplate: "%{text}: %{x:.4g}<extra></extra>",
   }];
   plot(place, traces, {
-    height: Math.max(190, 70 + 34 * order.length), showlegend: false, margin: { l: 20, r: 20, t: 8, b: 46 },
-    xaxis: axis(spread || suite.axis), yaxis: { tickvals: order.map((_, at) => at), ticktext: labels, range: [-0.6, order.length - 0.4], zeroline: false },
+    height: height || Math.max(190, 70 + 34 * order.length), showlegend: false, margin: { l: 20, r: 20, t: 8, b: 46 },
+    xaxis: axis(title || suite.axis), yaxis: { tickvals: order.map((_, at) => at), ticktext: labels, range: [-0.6, order.length - 0.4], zeroline: false },
   });
 }
 
@@ -61,10 +61,10 @@ tabs.push({
     panel.append(card(novel.title, novel.note, tableOf(novel, false)));
     const degrees = novelByDegree(suite);
     panel.append(element("div", { class: degrees.length ? "two" : "" },
-      card("Every novel client", "Clients of all seeds; the line is the mean.", glance),
+      card("Every novel client", "Clients of all seeds; the dotted line is the mean.", glance),
       degrees.length ? card("Against the number of links", "Does a newcomer with more neighbours get a better model?", links) : null));
-    novelViolins(glance, suite);
-    if (degrees.length) plot(links, degrees, { xaxis: axis("neighbours"), yaxis: axis(suite.axis), height: 380 });
+    drawViolins(glance, suite, "novel", false);
+    if (degrees.length) plot(links, degrees, { xaxis: axis("neighbours"), yaxis: axis(suite.axis), height: 430 });
   },
 });
 
@@ -90,13 +90,6 @@ function novelByDegree(suite) {
   }).filter((trace) => new Set(trace.x).size > 1);
 }
 
-function novelViolins(place, suite) {
-  plot(place, suite.series.map((one, i) => ({
-    type: "violin", y: novelClients(suite, i).map((c) => c.value), name: safe(short(one.label, 22)), points: "all", pointpos: 0, jitter: 0.5,
-    marker: { size: 4, opacity: 0.6 }, line: { color: colour(i), width: 1.2 }, meanline: { visible: true }, spanmode: "hard", hoveron: "points",
-  })), { yaxis: axis(suite.axis), showlegend: false, height: 380 });
-}
-
 tabs.push({
   name: "fairness", title: "Fairness", after: "communication", has: () => true,
   draw(panel, suite) {
@@ -108,7 +101,7 @@ tabs.push({
     plot(scatter, suite.series.map((one, i) => ({
       type: "scatter", mode: "markers", name: safe(short(one.label)), x: [suite.overview.points[i].std], y: [suite.overview.points[i].mean],
       marker: { color: colour(i), symbol: mark(i), size: 14 }, hovertemplate: "spread %{x:.4g}, mean %{y:.4g}<extra>" + safe(one.label) + "</extra>",
-    })), { xaxis: axis("standard deviation over clients", { rangemode: "tozero" }), yaxis: axis(suite.axis), height: 360 });
-    dots(deciles, suite, "worst", "worst decile: " + suite.axis);
+    })), { xaxis: axis("standard deviation over clients", { rangemode: "tozero" }), yaxis: axis(suite.axis), height: 380 });
+    dots(deciles, suite, "worst", "worst decile: " + suite.axis, 380);
   },
 });

@@ -7,25 +7,38 @@ function layout(changes) {
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", margin: { l: 60, r: 16, t: 12, b: 48 },
     hoverlabel: { bgcolor: css("--card"), bordercolor: css("--line"), font: { color: css("--ink"), size: 12 }, align: "left" },
     legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, font: { size: 12 } }, height: 400,
+    modebar: { bgcolor: "rgba(0,0,0,0)", color: css("--soft"), activecolor: css("--accent") },
   };
   const made = { ...base, ...changes };
   for (const name of ["xaxis", "yaxis"]) made[name] = { ...line, ...(changes[name] || {}) };
   return made;
 }
 
+// An axis with a place for every series; long names are broken at their commas.
+function seriesAxis(suite, chosen) {
+  const many = chosen.length > 5;
+  return {
+    tickvals: chosen.map((_, at) => at), ticktext: chosen.map((i) => safe(short(suite.series[i].label, many ? 30 : 44)).replace(/, /g, many ? ", " : "<br>")),
+    tickangle: many ? -40 : 0, range: [-0.6, chosen.length - 0.4], zeroline: false, showgrid: false,
+  };
+}
+
 function axis(title, changes) {
   return { title: { text: safe(title), standoff: 8 }, ...changes };
 }
 
+// Only these buttons: the library has one that sends a figure away, which is not for us to offer.
 const CONFIG = {
-  displaylogo: false, responsive: true, showTips: false,
-  modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"], toImageButtonOptions: { format: "svg", scale: 1 },
+  displaylogo: false, responsive: true, showTips: false, displayModeBar: "hover", toImageButtonOptions: { format: "svg", scale: 1 },
+  modeBarButtons: [["toImage", "zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d"]],
 };
 
 // Draw into `place`, an element on the page; drawing again replaces what was there.
-function plot(place, traces, changes) {
-  return Plotly.react(place, traces, layout(changes), CONFIG);
+function plot(place, traces, changes, scroll = false) {
+  return Plotly.react(place, traces, layout(changes), { ...CONFIG, scrollZoom: scroll });
 }
+
+const SCALES = ["linear", "logarithmic"];
 
 function plotPlace(label, height) {
   return element("div", { class: "plot", role: "img", "aria-label": label, style: height ? "min-height:" + height + "px" : null });
@@ -51,6 +64,12 @@ function banded(x, values, i, name, changes) {
     marker: { symbol: mark(i), size: 6 }, ...changes,
   });
   return traces;
+}
+
+// The place of the first run of the best series among some runs: what a reader wants to see first.
+function bestRun(suite, runs) {
+  const worth = (run) => (suite.higher ? 1 : -1) * (suite.overview.points[run.series].mean ?? (suite.higher ? -Infinity : Infinity));
+  return runs.reduce((best, run, i) => (worth(run) > worth(runs[best]) ? i : best), 0);
 }
 
 function runName(suite, run) {

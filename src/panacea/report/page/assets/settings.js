@@ -21,10 +21,14 @@ tabs.push({
   draw(panel, suite) {
     const settings = suite.settings;
     panel.append(card("What differs between the runs", settings.runs.length > 6 ? "In brackets: in how many runs." : "Marked where a run is not like most.", differences(settings)));
-    const [environment, config] = [true, false].map((wanted) => settings.same.filter(([key]) => key.startsWith("environment.") === wanted));
+    const some = (wanted) => settings.same.filter(([key]) => wanted(key));
+    const environment = some((key) => key.startsWith("environment.")), methods = some((key) => key.includes(":"));
+    const config = some((key) => !key.startsWith("environment.") && !key.includes(":"));
     const list = (rows, cut) => element("div", { class: "tall" }, element("dl", {}, ...rows.flatMap(([key, value]) => [element("dt", { text: key.slice(cut) }), element("dd", { text: value })])));
     panel.append(element("div", { class: "two" },
-      card("Configuration in common", "", list(config, 0)), card("Environment in common", "", list(environment, "environment.".length))));
+      card("Configuration in common", "", list(config, 0)),
+      element("div", {}, card("Environment in common", "", list(environment, "environment.".length)),
+        methods.length ? card("Parameters of the methods", "", list(methods, 0)) : null)));
     panel.append(card("Every run's config.yaml", "", ...settings.texts.map(({ name, text }) =>
       element("details", {}, element("summary", { text: name }), element("pre", { tabindex: 0, text })))));
   },
@@ -45,7 +49,7 @@ function copyText(text, button, label) {
 }
 
 tabs.push({
-  name: "tables", title: "Tables to copy", after: "configuration", has: () => true,
+  name: "tables", title: "Tables", after: "configuration", has: () => true,
   draw(panel, suite) {
     for (const table of Object.values(suite.tables)) {
       const shown = element("textarea", { readonly: true, "aria-label": table.title, text: table.copies.CSV });
