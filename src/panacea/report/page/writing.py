@@ -53,8 +53,8 @@ def _suite(suite: Suite, budget: Budget) -> dict[str, Any]:
     under = attack_table(suite, attacked.get("curves", []))
     tables = {"main": main, "tests": tests, "fairness": fair, "novel": novel, "attacks": under}
     return {
-        "title": suite.title, "metric": suite.metric, "axis": suite.axis, "higher": suite.higher_is_better, "skewed": skewed(suite),
-        "whose": "honest clients" if suite.attacked else "clients",
+        "title": suite.title, "metric": suite.metric, "axis": suite.axis, "higher": suite.higher_is_better,
+        "skewed": skewed(suite), "whose": "honest clients" if suite.attacked else "clients",
         "series": [
             {"label": one.label, "method": one.method, "seeds": [run.seed for run in one.runs]} for one in suite.series
         ],
