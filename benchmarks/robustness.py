@@ -25,7 +25,7 @@ ATTACKS = ("label_flip", "model_poisoning")
 RATIOS = "0,0.1,0.2,0.3,0.4,0.5"
 SETTINGS: dict[str, dict[str, Any]] = {
     "fl60": {"data": "fl60", "rounds": 800, "eval_every": 20},
-    "compcars_like": {"data": "compcars_like", "data.base": "digits", "rounds": 200, "eval_every": 10},
+    "compcars_like": {"data": "compcars_like", "data.base": "digits", "rounds": 100, "eval_every": 10},
 }
 
 

@@ -152,11 +152,16 @@ def test_fairness_by_hand() -> None:
 
 
 def test_detection_by_hand() -> None:
-    who = np.array([True, True, False, False])
-    found = detection(np.array([2, 0, 1, 0]), np.array([4, 4, 9, 9]), who)
+    found = detection(doubted=3, sent=8, caught=2)
     assert found == {"detection_precision": pytest.approx(2 / 3), "detection_recall": 0.25}
-    nobody = detection(np.zeros(4, int), np.zeros(4, int), who)
-    assert all(math.isnan(value) for value in nobody.values())
+    assert all(math.isnan(value) for value in detection(0, 0, 0).values())
+
+
+def test_an_attacker_that_has_not_begun_sends_no_lies() -> None:
+    experiment = toy_experiment("fedavg", attack="model_poisoning", rounds=3, cohort=6, **{"attack.start": 3})
+    run_experiment(experiment)
+    assert experiment.lies.tolist() == experiment.malicious.astype(int).tolist()  # the third round's only
+    assert experiment.malicious.any()
 
 
 def test_the_loss_is_of_those_whose_uploads_are_used() -> None:

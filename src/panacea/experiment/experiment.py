@@ -38,6 +38,9 @@ __all__ = ["Experiment"]
 
 _TRACE_FROM = 20_000  # local steps from which recording the gradient pays off
 
+_COUNTS = ("visits", "refused", "doubted", "lies", "caught")
+"""What is counted of every client, and kept in checkpoints."""
+
 
 class Experiment:
     """Everything a run needs between its configuration and its files.
@@ -59,6 +62,8 @@ class Experiment:
         refused: ``[clients]`` how often its upload was not used.
         trust: ``[clients]`` the defence's trust in its last upload.
         doubted: ``[clients]`` how often that trust was below a half.
+        lies: ``[clients]`` how often it sent an upload as an attacker, from the attack's first round on.
+        caught: ``[clients]`` how many of those were doubted.
         alternatives: ``[clients]`` test metrics of other ways to use the trained state, by name; known at the end.
     """
 
@@ -99,8 +104,9 @@ class Experiment:
         self.state = self._initial_state()
         self.history = History(task.higher_is_better, ~self.malicious[self.federation.train_ids])
         self.snapshots = Snapshots()
-        self.visits = np.zeros(len(self.federation), np.int64)
-        self.refused, self.doubted = (np.zeros(len(self.federation), np.int64) for _ in range(2))
+        self.visits, self.refused, self.doubted, self.lies, self.caught = (
+            np.zeros(len(self.federation), np.int64) for _ in _COUNTS
+        )
         self.trust = np.ones(len(self.federation))
         self.alternatives: dict[str, npt.NDArray[np.float64]] = {}
 
@@ -206,9 +212,7 @@ class Experiment:
             tensors[f"{prefix}.seen"] = torch.from_numpy(seen)
             tensors |= dict(named_leaves(rows, f"{prefix}.rows"))
         tensors["statistics.common"] = state.statistics.common
-        tensors["visits"] = torch.from_numpy(self.visits)
-        tensors["refused"] = torch.from_numpy(self.refused)
-        tensors["doubted"], tensors["trust"] = torch.from_numpy(self.doubted), torch.from_numpy(self.trust)
+        tensors |= {name: torch.from_numpy(getattr(self, name)) for name in (*_COUNTS, "trust")}
         tensors |= dict(named_leaves(state.memory, "memory"))
         tensors |= {f"history.{name}": value for name, value in self.history.to_tensors().items()}
         tensors |= self.snapshots.to_tensors()
@@ -240,9 +244,8 @@ class Experiment:
             statistics.own = stores[1]
             memory = self.defence.restored({k: v for k, v in tensors.items() if k.startswith("memory")})
             self.state = State(server, stores[0], statistics, checkpoint.round, memory)
-            self.visits = tensors["visits"].cpu().numpy().copy()
-            self.refused = tensors["refused"].cpu().numpy().copy()
-            self.doubted, self.trust = (tensors[name].cpu().numpy().copy() for name in ("doubted", "trust"))
+            for name in (*_COUNTS, "trust"):
+                setattr(self, name, tensors[name].cpu().numpy().copy())
         except KeyError as error:
             raise RequestError(f"the checkpoint of round {checkpoint.round} has no tensor {error}") from error
         past = {name[8:]: value.cpu() for name, value in tensors.items() if name.startswith("history.")}

@@ -99,7 +99,7 @@ def _under_attack(experiment: Experiment) -> dict[str, Any]:
         "attackers_mean": mean(metric[lying]),
         "final_all_mean": mean(final),
         "final_attackers_mean": mean(final[lying]),
-        **detection(experiment.doubted, experiment.visits, experiment.malicious),
+        **detection(*(int(count.sum()) for count in (experiment.doubted, experiment.lies, experiment.caught))),
         "trust_auc": trust_auc(experiment.trust, experiment.visits, experiment.malicious),
     }
 

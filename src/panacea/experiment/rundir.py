@@ -24,9 +24,13 @@ from panacea.experiment.checkpoint import CheckpointStore
 from panacea.experiment.config import ExperimentConfig, Section, build_config, identity
 from panacea.experiment.keys import flatten
 
-__all__ = ["RunDirectory", "nested"]
+__all__ = ["RunBusy", "RunDirectory", "nested"]
 
 _PACKAGES = ("panacea-fl", "torch", "numpy", "safetensors", "pydantic")
+
+
+class RunBusy(RequestError):  # noqa: N818
+    """Another process is training the run right now."""
 
 
 def nested(config: ExperimentConfig) -> dict[str, Any]:
@@ -115,7 +119,7 @@ class RunDirectory:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
-                raise RequestError(f"{self.path}: another process is training this run right now") from error
+                raise RunBusy(f"{self.path}: another process is training this run right now") from error
             yield
         finally:
             os.close(handle)

@@ -28,7 +28,13 @@ __all__ = ["Callback", "run_experiment"]
 
 
 class Callback:
-    """Called around a run; override what is needed."""
+    """Called around a run; override what is needed.
+
+    Attributes:
+        stopping: set it to end the run after the round at hand as Ctrl-C does: saved, `Interrupted` raised.
+    """
+
+    stopping: bool = False
 
     def on_start(self, experiment: Experiment, directory: RunDirectory | None) -> None:
         """Before the first round (or the first after a resume)."""
@@ -74,7 +80,8 @@ def run_experiment(
         with Interrupter() as interrupter:
             while experiment.state.round < (config.rounds or 0):
                 _one_round(experiment, directory, callbacks)
-                if interrupter.requested and experiment.state.round < (config.rounds or 0):
+                stopping = interrupter.requested or any(callback.stopping for callback in callbacks)
+                if stopping and experiment.state.round < (config.rounds or 0):
                     if directory is not None and experiment.state.round % config.checkpoint_every:
                         _save(experiment, directory)  # otherwise it was saved just now
                     where = "" if directory is None else f"; go on with: panacea resume {directory.path}"
@@ -115,7 +122,12 @@ def _one_round(experiment: Experiment, directory: RunDirectory | None, callbacks
         )
     experiment.visits[cohort.ids] += 1
     experiment.trust[cohort.ids] = report.trust
-    experiment.doubted[cohort.ids] += experiment.trust[cohort.ids] < DOUBTED
+    doubted = np.array(report.trust) < DOUBTED
+    experiment.doubted[cohort.ids] += doubted
+    if experiment.attackers is not None:
+        lying = experiment.attackers.lies(cohort)
+        experiment.lies[cohort.ids] += lying
+        experiment.caught[cohort.ids] += lying & doubted
     _note_refused(experiment, report, directory)
     numbers["bytes_down"] += report.bytes_down
     numbers["bytes_up"] += report.bytes_up

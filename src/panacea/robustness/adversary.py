@@ -57,6 +57,10 @@ class Attackers:
             for row, stream in streams.items()
         }
 
+    def lies(self, cohort: Cohort) -> npt.NDArray[np.bool_]:
+        """``[cohort]`` whose uploads of this round are an attacker's; nobody's before the attack's first round."""
+        return self.who[cohort.ids] & (cohort.round >= self.attack.keys.start)
+
     def _attacks(self, mask: npt.NDArray[np.bool_], uploads: Tree, cohort: Cohort) -> bool:
         """Whether anything happens to a cohort in which these rows attack."""
         return cohort.round >= self.attack.keys.start and bool(mask.any()) and bool(leaves(uploads))

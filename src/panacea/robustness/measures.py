@@ -11,22 +11,19 @@ DOUBTED = 0.5
 """Trust below which an upload counts as doubted; refused ones have none."""
 
 
-def detection(
-    doubted: npt.NDArray[np.int64], visits: npt.NDArray[np.int64], malicious: npt.NDArray[np.bool_]
-) -> dict[str, float]:
-    """Precision: of all doubted uploads the share that attackers sent; recall: of all that they sent, the doubted.
+def detection(doubted: int, sent: int, caught: int) -> dict[str, float]:
+    """Precision: of all doubted uploads the share that were lies; recall: of all lies, the share that was doubted.
 
     Args:
-        doubted: ``[clients]`` uploads with a trust below a half.
-        visits: ``[clients]`` uploads in all.
-        malicious: ``[clients]`` who attacks.
+        doubted: uploads with a trust below a half.
+        sent: lies: attackers' uploads from the attack's first round on.
+        caught: lies that were doubted.
 
-    >>> detection(np.array([3, 1]), np.array([4, 5]), np.array([True, False]))
-    {'detection_precision': 0.75, 'detection_recall': 0.75}
+    >>> detection(doubted=4, sent=6, caught=3)
+    {'detection_precision': 0.75, 'detection_recall': 0.5}
     """
-    caught, sent, in_all = int(doubted[malicious].sum()), int(visits[malicious].sum()), int(doubted.sum())
     return {
-        "detection_precision": caught / in_all if in_all else float("nan"),
+        "detection_precision": caught / doubted if doubted else float("nan"),
         "detection_recall": caught / sent if sent else float("nan"),
     }
 

@@ -1,0 +1,160 @@
+"""The processes of a batch, seen from the one that hands out the jobs."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+from panacea.errors import RequestError
+from panacea.experiment._worker import work
+from panacea.experiment.batch import Finished, Given, Job, Listener, Stop, interrupted
+from panacea.experiment.interrupt import Interrupter
+
+__all__ = ["run_in_processes"]
+
+_GLANCE = 0.2  # seconds between two looks for Ctrl-C
+_context = multiprocessing.get_context("spawn")  # torch and its threads do not survive a fork
+
+
+@dataclass
+class _Member:
+    """A process, and the job it is at."""
+
+    process: BaseProcess
+    connection: Connection
+    number: int | None = None
+    directory: Path | None = None
+
+    def send(self, *message: Any) -> None:
+        """Send; whoever is dead is found when its connection is read."""
+        with contextlib.suppress(OSError):
+            self.connection.send(message)
+
+
+@dataclass
+class _Crew:
+    """Up to `size` processes; a dead one is replaced while there is work."""
+
+    size: int
+    asks: bool
+    pages: bool
+    given: Given
+    members: list[_Member] = field(default_factory=list)
+
+    def __enter__(self) -> _Crew:
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        """Let the idle go home; whoever still works after an error is killed: checkpoints are written atomically."""
+        for member in self.members:
+            member.connection.close()
+            if member.number is not None:
+                member.process.kill()
+        for member in self.members:
+            member.process.join()
+        self.members.clear()
+
+    @property
+    def busy(self) -> bool:
+        """Whether anybody works."""
+        return any(member.number is not None for member in self.members)
+
+    def hand_out(self, pending: deque[int], jobs: Sequence[Job]) -> None:
+        """Give every idle process a job."""
+        while pending and len(self.members) < self.size:
+            self.members.append(self._hire())
+        for member in self.members:
+            if pending and member.number is None:
+                member.number, member.directory = pending.popleft(), None
+                member.send("job", member.number, jobs[member.number])
+
+    def _hire(self) -> _Member:
+        ours, theirs = _context.Pipe()
+        process = _context.Process(target=work, args=(theirs, self.asks, self.pages, self.given), daemon=True)
+        process.start()
+        theirs.close()  # so that the connection breaks with the process
+        return _Member(process, ours)
+
+    def ask_to_stop(self) -> None:
+        """After the round at hand, saved."""
+        for member in self.members:
+            member.send("stop")
+
+    def messages(self) -> Iterator[tuple[_Member, tuple[Any, ...]]]:
+        """What was said within a glance; of a process that died, ``("died", number, how)``."""
+        by_connection = {member.connection: member for member in self.members}
+        for connection in wait(list(by_connection), _GLANCE):
+            member = by_connection[connection]  # type: ignore[index]
+            try:
+                yield member, member.connection.recv()
+            except (EOFError, OSError):
+                self.members.remove(member)
+                member.connection.close()
+                member.process.join()
+                if member.number is not None:
+                    yield member, ("died", member.number, _ending(member.process.exitcode))
+
+
+def _ending(code: int | None) -> str:
+    if code is not None and code < 0:
+        often = "; often too little memory" if code == -9 else ""
+        return f"its process was killed (signal {-code}{often}); started again, it goes on from its last checkpoint"
+    return f"its process ended (exit code {code})"
+
+
+def run_in_processes(
+    jobs: Sequence[Job], workers: int, listener: Listener, stop: Stop | None, pages: bool, given: Given
+) -> list[Finished]:
+    """See `run_batch`."""
+    results: dict[int, Finished] = {}
+    pending, wrong, asked = deque(range(len(jobs))), "", False
+
+    def settle(member: _Member, finished: Finished) -> None:
+        number, member.number = member.number, None
+        assert number is not None
+        results[number] = finished
+        listener.on_finish(number, finished)
+
+    with Interrupter() as interrupter, _Crew(workers, stop is not None, pages, given) as crew:
+        while pending or crew.busy:
+            if (interrupter.requested or wrong) and not asked:
+                asked = True
+                pending.clear()
+                crew.ask_to_stop()
+            crew.hand_out(pending, jobs)
+            for member, (kind, number, content) in crew.messages():
+                if kind in ("line", "note", "directory"):
+                    _pass_on(member, kind, number, content, listener, stop)
+                elif kind == "finished":
+                    settle(member, content)
+                elif kind == "wrong":
+                    wrong, member.number = wrong or content, None
+                elif asked and kind == "interrupted":
+                    member.number = None
+                else:  # died, or was told to stop by somebody else
+                    place = member.directory or jobs[number].config.out
+                    settle(member, Finished(jobs[number], None, place, content or kind))
+    if wrong:
+        raise RequestError(wrong)
+    if len(results) < len(jobs):
+        raise interrupted(len(results), len(jobs))
+    return [results[number] for number in range(len(jobs))]
+
+
+def _pass_on(member: _Member, kind: str, number: int, content: Any, listener: Listener, stop: Stop | None) -> None:
+    """What a run says before its end."""
+    if kind == "line":
+        listener.on_progress(number, content)
+        if stop is not None:
+            member.send("answer", stop(number, content))
+    elif kind == "note":
+        listener.on_note(number, content)
+    else:
+        member.directory = content
