@@ -23,7 +23,7 @@ function drawViolins(place, suite, who, log) {
       [log ? "boxpoints" : "points"]: clients.length > 400 ? (log ? "outliers" : false) : "all", pointpos: 0, jitter: 0.9, marker: { size: 3, opacity: 0.35 },
       text: clients.map((c) => safe(c.name) + ", seed " + c.seed), hoveron: "points", hovertemplate: "%{text}: %{y:.4g}<extra></extra>",
     };
-  }), { xaxis: seriesAxis(suite, every), yaxis: axis(suite.axis, { type: log ? "log" : "linear" }), showlegend: false, height: 430 });
+  }), { xaxis: seriesAxis(suite, every), yaxis: axis(suite.axis, scaled(log)), showlegend: false, height: 430 });
 }
 
 function drawShares(place, suite, who, log) {
@@ -35,7 +35,7 @@ function drawShares(place, suite, who, log) {
       type: "scatter", mode: "lines", x: [from, ...values, to], y: [0, ...values.map((_, k) => (100 * (k + 1)) / values.length), 100], name: safe(short(one.label, 40)),
       line: { shape: "hv", color: colour(i), width: 2.2, dash: dash(i) }, hovertemplate: "%{y:.0f} % of clients have at most %{x:.4g}<extra>" + safe(one.label) + "</extra>",
     };
-  }), { xaxis: axis(suite.axis, { type: log ? "log" : "linear" }), yaxis: axis("share of clients, %", { range: [0, 101] }), height: 430 });
+  }), { xaxis: axis(suite.axis, scaled(log)), yaxis: axis("share of clients, %", { range: [0, 101] }), height: 430 });
 }
 
 function drawBars(place, suite, run) {

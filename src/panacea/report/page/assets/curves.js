@@ -12,7 +12,7 @@ function drawCurves(place, suite, what, along, log, steep) {
     });
   });
   const y = what === "train_loss" ? "training loss" : what === "asr_mean" ? "attack success, %" : suite.axis;
-  plot(place, traces, { xaxis: axis(ALONG[along], { type: log ? "log" : "linear" }), yaxis: axis(y, { type: steep ? "log" : "linear" }), height: 470, hovermode: "closest" });
+  plot(place, traces, { xaxis: axis(ALONG[along], scaled(log)), yaxis: axis(y, scaled(steep)), height: 470, hovermode: "closest" });
 }
 
 // Whether an error falls so far that only a logarithmic axis shows where it ends.

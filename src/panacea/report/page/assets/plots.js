@@ -38,6 +38,8 @@ function plot(place, traces, changes, scroll = false) {
   return Plotly.react(place, traces, layout(changes), { ...CONFIG, scrollZoom: scroll });
 }
 
+function scaled(log) { return log ? { type: "log", dtick: "D2" } : { type: "linear" }; }
+
 const SCALES = ["linear", "logarithmic"];
 
 function plotPlace(label, height) {
