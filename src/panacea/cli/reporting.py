@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
+
+from rich.console import Console
 
 from panacea.cli.progress import say
 from panacea.errors import RequestError
@@ -23,9 +26,13 @@ def report_runs(directories: Sequence[Path], out: Path | None, *, figures: bool,
     page = out if out is not None else _place(directories)
     if page.is_dir() or page.suffix.lower() not in (".html", ".htm"):
         raise RequestError(f"--out {page}: the page is a .html file")
-    runs, notes = read_runs(directories)
-    size = write_page(runs, page, notes)
-    drawn = write_page_figures(group_runs(runs), page.parent / "figures") if figures else []
+    with ExitStack() as stack:
+        errors = Console(stderr=True)
+        if errors.is_terminal and not quiet:
+            stack.enter_context(errors.status("reading the runs and writing the page"))
+        runs, notes = read_runs(directories)
+        size = write_page(runs, page, notes)
+        drawn = write_page_figures(group_runs(runs), page.parent / "figures") if figures else []
     if as_json:
         content = {"page": str(page), "bytes": size, "runs": [str(run.path) for run in runs], "notes": notes}
         print(json.dumps({**content, "figures": [str(path) for path in drawn]}))  # noqa: T201

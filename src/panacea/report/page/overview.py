@@ -135,13 +135,12 @@ def _card(suite: Suite, one: Series, key: str, name: str) -> list[dict[str, str]
     return [] if value is None else [{"value": f"{shown(value)}{_unit(suite)}", "name": name, "note": one.label}]
 
 
-def overview(suite: Suite, intervals: list[tuple[float, float] | None]) -> dict[str, Any]:
-    """Cards, and the numbers of the picture: mean, interval and single seeds of every series."""
+def overview(suite: Suite) -> dict[str, Any]:
+    """Cards, and the numbers of the pictures: means over seeds and single seeds of every series."""
     points = []
-    for one, pair in zip(suite.series, intervals, strict=True):
+    for one in suite.series:
         values = one.numbers("mean")
         point: dict[str, Any] = {"seeds": plain(values), "around": short(between(values))}
-        point |= {"interval": None if pair is None else plain(pair)}
         keys = {"mean": "mean", "std": "std", "worst": "worst_decile", "novel": "novel_mean"}
         points.append(point | {name: short(_mean(one.numbers(key))) for name, key in keys.items()})
     return {"cards": headline(suite), "points": points}

@@ -58,7 +58,7 @@ def _suite(suite: Suite, budget: Budget) -> dict[str, Any]:
         "series": [
             {"label": one.label, "method": one.method, "seeds": [run.seed for run in one.runs]} for one in suite.series
         ],
-        "overview": overview(suite, known), "curves": curves(suite), "runs": views.runs(suite),
+        "overview": overview(suite), "curves": curves(suite), "runs": views.runs(suite),
         "tables": {name: table.payload() for name, table in tables.items() if table is not None},
         "clients": views.tables, "graphs": views.graphs, "attacks": attacked, "settings": settings(suite),
     }  # fmt: skip

@@ -11,7 +11,6 @@ function dots(place, suite, key, title, height) {
   const bars = order.map((i) => {
     const p = points[i];
     if (key !== "mean") return [0, 0];
-    if (p.interval) return [p.interval[1] - p.mean, p.mean - p.interval[0]];
     return [Math.min(p.around || 0, suite.higher ? 100 - p.mean : Infinity), p.around || 0];
   });
   const traces = [{
@@ -45,8 +44,7 @@ tabs.push({
     panel.append(card(main.title, main.note, tableOf(main, true)));
     const many = suite.series.length > 1;
     if (many) {
-      const interval = suite.overview.points.some((p) => p.interval);
-      panel.append(card("At a glance", "Large: mean over seeds, with " + (interval ? "its 95 % interval" : "one standard deviation over seeds") + "; small: single seeds.", place));
+      panel.append(card("At a glance", "Large: mean over seeds, with one standard deviation over seeds; small: single seeds.", place));
       dots(place, suite, "mean");
     }
     const tests = testsCard(suite);
