@@ -23,10 +23,11 @@ NASTY = (
 )
 
 
-def train(out: Path, **keys: Any) -> Path:
+def train(out: Path, federation: pn.Federation | None = None, **keys: Any) -> Path:
     """One run without its page and pictures; dots of keys are written as two underscores."""
+    usual = SMALL if federation is None else {"data": federation.name}
     given = {key.replace("__", "."): value for key, value in keys.items()}
-    experiment = Experiment(build_config({**SMALL, **given, "out": str(out)}))
+    experiment = Experiment(build_config({**usual, **given, "out": str(out)}), federation)
     directory = RunDirectory.of(experiment.config, experiment.method.name)
     run_experiment(experiment, directory)
     return directory.path
@@ -57,5 +58,5 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
         names=[*NASTY, *(f"site {i}" for i in range(len(NASTY), n))],
         features=places,
     )
-    pn.train(federation, "panacea", out=out, rounds=2, local_steps=1, eval_every=1, novel=0.1, callbacks=())
+    train(out, federation, method="panacea", rounds=2, local_steps=1, eval_every=1, novel=0.1)
     return out

@@ -11,7 +11,7 @@ from panacea.report.page.reading import Floats
 from panacea.report.page.series import Series, Suite
 from panacea.report.page.tables import PageTable
 
-__all__ = ["intervals", "paired_metrics", "tests_table"]
+__all__ = ["intervals", "paired_metrics", "pairs_table"]
 
 _MOST = 12  # series; more have hundreds of pairs, and a correction for so many leaves nothing
 
@@ -39,7 +39,7 @@ def paired_metrics(first: Series, second: Series) -> tuple[Floats, Floats]:
     return np.concatenate([one for one, _ in pairs]), np.concatenate([one for _, one in pairs])
 
 
-def tests_table(suite: Suite) -> PageTable | None:
+def pairs_table(suite: Suite) -> PageTable | None:
     """Wilcoxon's signed-rank test between every two series; None where there is nothing to test."""
     if not 2 <= len(suite.series) <= _MOST:
         return None

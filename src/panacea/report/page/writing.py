@@ -16,7 +16,7 @@ from panacea.errors import RequestError
 from panacea.report.curves import COLOURS
 from panacea.report.page.attacks import attack_table, attacks
 from panacea.report.page.clients import ClientViews
-from panacea.report.page.comparing import intervals, tests_table
+from panacea.report.page.comparing import intervals, pairs_table
 from panacea.report.page.curves import WHAT, curves
 from panacea.report.page.overview import fairness_table, main_table, novel_table, overview
 from panacea.report.page.packing import Budget, to_script
@@ -49,7 +49,7 @@ def page_content(runs: Sequence[StoredRun], notes: Sequence[str] = ()) -> dict[s
 
 def _suite(suite: Suite, budget: Budget) -> dict[str, Any]:
     known, views, attacked = intervals(suite), ClientViews(budget), attacks(suite)
-    main, fair, novel, tests = main_table(suite, known), fairness_table(suite), novel_table(suite), tests_table(suite)
+    main, fair, novel, tests = main_table(suite, known), fairness_table(suite), novel_table(suite), pairs_table(suite)
     under = attack_table(suite, attacked.get("curves", []))
     tables = {"main": main, "tests": tests, "fairness": fair, "novel": novel, "attacks": under}
     return {
