@@ -66,16 +66,17 @@ function drawGraph(place, suite, run, by, sought, chosen) {
     x.push(graph.x[graph.edges[k]], graph.x[graph.edges[k + 1]], null);
     y.push(graph.y[graph.edges[k]], graph.y[graph.edges[k + 1]], null);
   }
-  const n = graph.x.length, strength = Math.min(0.55, Math.max(0.07, 8 / Math.sqrt(graph.edges.length / 2 || 1)));
+  const n = graph.x.length, strength = Math.min(0.55, Math.max(0.1, 14 / Math.sqrt(graph.edges.length / 2 || 1)));
   const edges = { type: "scatter", mode: "lines", x, y, hoverinfo: "skip", line: { width: 0.8, color: css("--soft") }, opacity: strength };
   const size = Math.min(17, Math.max(6, 200 / Math.sqrt(n)));
   const hidden = { visible: false, showgrid: false, zeroline: false };
   plot(place, [edges, nodeTrace(suite, run, graph.x.map((_, i) => i), graph.x, graph.y, by, size, sought)], {
     xaxis: hidden, yaxis: { ...hidden, ...(graph.even ? { scaleanchor: "x" } : {}) }, showlegend: false, height: 620, dragmode: "pan",
     margin: { l: 8, r: 8, t: 8, b: 8 }, hovermode: "closest",
-  }, true);
-  place.removeAllListeners("plotly_click");
-  place.on("plotly_click", (event) => { if (event.points[0].customdata !== undefined) chosen(event.points[0].customdata); });
+  }, true, () => {
+    place.removeAllListeners("plotly_click");
+    place.on("plotly_click", (event) => { if (event.points[0].customdata !== undefined) chosen(event.points[0].customdata); });
+  });
 }
 
 tabs.push({

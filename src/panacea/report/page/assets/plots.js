@@ -33,14 +33,28 @@ const CONFIG = {
   modeBarButtons: [["toImage", "zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d"]],
 };
 
-// Draw into `place`, an element on the page; drawing again replaces what was there.
-function plot(place, traces, changes, scroll = false) {
-  return Plotly.react(place, traces, layout(changes), { ...CONFIG, scrollZoom: scroll });
+// Draw into `place`, an element on the page; drawing again replaces what was there. `after` is called when it is done.
+const waiting = []; // what is to be drawn when the library is there
+function plot(place, traces, changes, scroll = false, after = null) {
+  if (!window.Plotly) {
+    waiting.push(() => plot(place, traces, changes, scroll, after));
+    return;
+  }
+  Plotly.react(place, traces, layout(changes), { ...CONFIG, scrollZoom: scroll });
+  if (after) after();
 }
 
 function scaled(log) { return log ? { type: "log", dtick: "D2" } : { type: "linear" }; }
 
 const SCALES = ["linear", "logarithmic"];
+
+// The library is large. It lies in the page as text and is run once the page can be read, so that nobody waits for it.
+function loadLibrary() {
+  const text = document.getElementById("library");
+  document.head.append(element("script", { text: text.textContent }));
+  text.remove();
+  waiting.splice(0).forEach((draw) => draw());
+}
 
 function plotPlace(label, height) {
   return element("div", { class: "plot", role: "img", "aria-label": label, style: height ? "min-height:" + height + "px" : null });

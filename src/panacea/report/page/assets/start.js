@@ -26,7 +26,7 @@ function show(name, focus) {
     tab.draw(document.getElementById("panel-" + tab.name), report.suites[page.suite]);
   }
   if (location.hash !== "#" + tab.name) history.replaceState(null, "", "#" + tab.name);
-  document.querySelectorAll("#panel-" + tab.name + " .js-plotly-plot").forEach((place) => Plotly.Plots.resize(place));
+  document.querySelectorAll("#panel-" + tab.name + " .js-plotly-plot").forEach((place) => Plotly.Plots.resize(place)); // the window may have changed
 }
 
 function build() {
@@ -65,4 +65,7 @@ document.getElementById("footer").textContent = "Written by panacea " + report.v
 window.addEventListener("hashchange", () => show(location.hash.slice(1), false));
 if (location.hash.length > 1) page.shown = location.hash.slice(1);
 build();
-document.documentElement.dataset.ready = "yes";
+window.addEventListener("load", () => setTimeout(() => {
+  loadLibrary();
+  document.documentElement.dataset.ready = String(Math.round(performance.now())); // milliseconds until all was drawn
+}));
