@@ -9,7 +9,7 @@ import typer
 
 from panacea.cli.root import Arguments, AsJson, Debug, KeysCommand, PlainCommand, Quiet, app
 
-__all__ = ["attacks", "bench", "config", "datasets", "graphs", "methods", "reproduce", "theory"]
+__all__ = ["attacks", "bench", "config", "datasets", "graphs", "methods", "report", "reproduce", "theory"]
 
 
 @app.command(cls=PlainCommand)
@@ -111,6 +111,31 @@ def config(arguments: Arguments = None, debug: Debug = False) -> None:
     from panacea.cli.show import show_config  # noqa: PLC0415
 
     show_config(arguments or [])
+
+
+@app.command(cls=PlainCommand)
+def report(
+    directories: Annotated[list[Path] | None, typer.Argument(metavar="DIR...", show_default=False)] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="the page; default report.html, in DIR if that is a folder of runs, else here"),
+    ] = None,
+    figures: Annotated[
+        bool, typer.Option("--figures", help="also figures for papers, PNG and SVG, in figures/ beside the page")
+    ] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Write one HTML page about one or many runs: tables, curves, every client, the graph; it works offline.
+
+    DIR is a run directory, the folder of a comparison, or any folder with runs in it.
+
+    Example: panacea report runs/ --figures
+    """
+    from panacea.cli.reporting import report_runs  # noqa: PLC0415
+
+    report_runs(directories or [], out, figures=figures, as_json=as_json, quiet=quiet)
 
 
 @app.command(cls=PlainCommand)

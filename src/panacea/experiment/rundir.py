@@ -56,6 +56,7 @@ class RunDirectory:
         self.graph = path / "graph.npz"
         self.graph_summary = path / "graph.json"
         self.collaboration = path / "collaboration.npz"
+        self.views = path / "views.npz"
         self.report = path / "report.html"
         self.figures = path / "figures"
         self.checkpoints = CheckpointStore(path / "checkpoint")

@@ -173,6 +173,7 @@ def _evaluate(
     evaluation = evaluate_clients(method, state, experiment.engine, experiment.federation, experiment.triggered)
     _refuse_divergence(experiment, evaluation)
     line = history.add(state.round, evaluation)
+    experiment.snapshots.take(experiment)
     line |= {
         "train_loss": report.loss,
         "bytes_down": history.numbers["bytes_down"],
