@@ -44,17 +44,17 @@ def jobs(data: str, given: argparse.Namespace) -> list[dict[str, Any]]:
     keys = SETTINGS[data] | ({"rounds": given.rounds} if given.rounds else {})
     return [
         {**keys, "method": method, "seed": seed, "attack": trigger, **nobody}
-        for trigger in TRIGGERS
+        for trigger in given.triggers.split(",")
         for method in METHODS
         for nobody in ({}, {"attack.ratio": 0})
         for seed in numbers(given.seeds)
     ]
 
 
-def records(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def records(results: list[dict[str, Any]], triggers: list[str]) -> list[dict[str, Any]]:
     """A row for every trigger and method: the attacked run's numbers, beside them those of nobody attacking."""
     rows = []
-    for trigger in TRIGGERS:
+    for trigger in triggers:
         for method in METHODS:
             row: dict[str, Any] = {"trigger": trigger, "method": method}
             for nobody in (False, True):
@@ -107,6 +107,7 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", default=",".join(SETTINGS))
+    parser.add_argument("--triggers", default=",".join(TRIGGERS))
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--rounds", type=int, default=None)
     parser.add_argument("--workers", type=int, default=2)
@@ -117,10 +118,10 @@ def main() -> None:
         results = run_all(jobs(data, given), given.store, given.workers)
         if failed := {result["error"] for result in results if "error" in result}:
             raise SystemExit(f"failed: {'; '.join(failed)}")
-        rows = records(results)
+        rows = records(results, given.triggers.split(","))
         rounds = results[0]["keys"]["rounds"]
         title = f"{data}, 30 clients, one of them with a backdoor to class 1, {rounds} rounds, seeds {given.seeds}"
-        command = f"python benchmarks/backdoor.py --data {data} --seeds {given.seeds}"
+        command = f"python benchmarks/backdoor.py --data {data} --triggers {given.triggers} --seeds {given.seeds}"
         text = f"{markdown(rows, title)}\n`{command}{f' --rounds {given.rounds}' if given.rounds else ''}`\n"
         given.out.mkdir(parents=True, exist_ok=True)
         write_csv(given.out / f"backdoor_{data}.csv", list(rows[0]), [list(row.values()) for row in rows])
