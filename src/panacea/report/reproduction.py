@@ -194,19 +194,21 @@ def markdown(found: Reproduction, claims: Sequence[Checked], about: Mapping[str,
         f"{about['trained']} runs trained, {about['read']} read from earlier.\n",
         "\n".join(f"- {line}" for line in block_lines(found)) + "\n",
         *(table.markdown() for table in result_tables(found, claims)),
-        f"Verdicts: {', '.join(f'{n} {verdict}' for verdict, n in counts(found).items()) or 'none'}.\n",
     ]
-    parts += [f"{_LEGEND}\n"]
+    if counts(found):
+        parts += [f"Verdicts: {', '.join(f'{n} {verdict}' for verdict, n in counts(found).items())}.\n", f"{_LEGEND}\n"]
+    else:
+        parts += [f"± is the spread over clients. {_STARRED}\n"]
     parts += [f"![{name}]({name}.png)\n" for name in figures]
     lines = [*reasons(found), *entry.notes]
     parts += ["\n".join(f"- {line}" for line in lines) + "\n"] if lines else []
     return "\n".join(parts)
 
 
+_STARRED = f"{STAR}: of a shorter protocol than the paper's, as listed above."
 _LEGEND = (
     "± is the spread over clients, as in the paper; a difference within *allowed* is `reproduced` "
-    "(rounding of the printed number plus two standard errors; docs/reproduce.md has the formula). "
-    f"{STAR}: of a shorter protocol than the paper's, as listed above."
+    "(rounding of the printed number plus two standard errors; docs/reproduce.md has the formula). " + _STARRED
 )
 
 

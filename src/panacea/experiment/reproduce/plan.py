@@ -170,8 +170,10 @@ def _part(entry: Entry, block: Block, request: Request) -> Part:
     if keys.get("data.clients") != full.get("data.clients"):
         label = "; ".join(filter(None, (label, f"{keys['data.clients']} clients only")))
     missing = how if word == "missing" else f"left out of --quick: {skip}" if skip else ""
+    if missing:
+        return Part(block, data, keys, seeds, values, missing=missing)
     reduced = _reduced(data, full, keys, entry.seeds, seeds)
-    return Part(block, data, keys, seeds, values, label, missing, reduced)
+    return Part(block, data, keys, seeds, values, label, reduced=reduced)
 
 
 _SHORTER = ("rounds", "local_steps", "cohort", "server_steps", "batch_size", "lr", "novel", "model")
