@@ -77,7 +77,7 @@ def test_a_finished_run_is_read_and_not_trained(tmp_path: Path) -> None:
     first = run_batch(jobs[1:2])
     assert (first[0].directory / "report.html").exists()
     heard = _Heard()
-    again = run_batch(jobs[:2], workers=2, listener=heard, pages=False)
+    again = run_batch(jobs[:2], workers=1, listener=heard, pages=False)
     assert [f.reused for f in again] == [False, True]
     assert again[1].summary == first[0].summary
     assert 1 not in heard.lines
@@ -98,7 +98,7 @@ def test_a_run_ended_early_goes_on_later(workers: int, tmp_path: Path) -> None:
     assert sorted(asked) == [(0, 2), (0, 4), (1, 2), (1, 4), (1, 6)]
     assert whole.summary is not None
     heard = _Heard()
-    resumed = run_batch(jobs, workers=workers, listener=heard, pages=False)
+    resumed = run_batch(jobs, workers=1, listener=heard, pages=False)
     assert [f.reused for f in resumed] == [False, True]
     assert heard.lines == {0: [6]}  # rounds 1 to 4 are not run again
     (straight,) = run_batch([_job(tmp_path / "b", seed=0)], pages=False)
@@ -107,15 +107,17 @@ def test_a_run_ended_early_goes_on_later(workers: int, tmp_path: Path) -> None:
         assert (straight.directory / name).read_bytes() == (resumed[0].directory / name).read_bytes()
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_a_run_that_fails_costs_itself_only(workers: int, tmp_path: Path) -> None:
-    jobs = [_job(tmp_path, lr=1e30), _job(tmp_path, seed=1)]
-    failed, fine = run_batch(jobs, workers=workers, pages=False)
-    assert failed.summary is None
-    assert failed.error is not None
-    assert failed.error.startswith("training diverged")
-    assert "\n" not in failed.error
-    assert (failed.directory / "config.yaml").exists()
+def _failed(finished: Finished) -> None:
+    assert finished.summary is None
+    assert finished.error is not None
+    assert finished.error.startswith("training diverged")
+    assert "\n" not in finished.error
+    assert (finished.directory / "config.yaml").exists()
+
+
+def test_a_run_that_fails_costs_itself_only(tmp_path: Path) -> None:
+    failed, fine = run_batch([_job(tmp_path, lr=1e30), _job(tmp_path, seed=1)], workers=1, pages=False)
+    _failed(failed)
     assert fine.summary is not None
 
 
@@ -161,7 +163,7 @@ def _open_files(pid: int) -> list[str]:
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="finds the process through /proc")
 def test_a_killed_process_costs_its_job_only(tmp_path: Path) -> None:
-    jobs = [_job(tmp_path, seed=7, **LONG), *(_job(tmp_path, seed=seed) for seed in (1, 2, 3))]
+    jobs = [_job(tmp_path, seed=7, **LONG), _job(tmp_path, lr=1e30), *(_job(tmp_path, seed=s) for s in (1, 2))]
     killer = _Killer(0)
     finished = run_batch(jobs, workers=2, listener=killer, pages=False)
     assert killer.killed
@@ -169,7 +171,8 @@ def test_a_killed_process_costs_its_job_only(tmp_path: Path) -> None:
     assert finished[0].error is not None
     assert "signal 9" in finished[0].error
     assert (finished[0].directory / "metrics.jsonl").exists()
-    assert all(f.summary is not None for f in finished[1:])
+    _failed(finished[1])
+    assert all(f.summary is not None for f in finished[2:])
 
 
 @pytest.mark.parametrize("workers", [1, 2])
