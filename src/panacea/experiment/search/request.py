@@ -247,7 +247,7 @@ def read_request(source: str, overrides: Mapping[str, Any]) -> SearchRequest:
 
 def _names(flat: Mapping[str, Any]) -> list[str]:
     """The methods that keys name, however they do."""
-    given = next((flat[key] for key in ("methods", "method", "base.method") if key in flat), [])
+    given: Any = next((flat[key] for key in ("methods", "method", "base.method") if key in flat), [])
     return [str(name) for name in (given if isinstance(given, list) else [given])]
 
 
