@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 export PYTHONDONTWRITEBYTECODE := 1
 export OMP_NUM_THREADS := 1
 
-.PHONY: help setup demo test test-all lint format docs bench clean
+.PHONY: help setup browser demo test test-all lint format docs bench clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -18,10 +18,19 @@ $(READY): pyproject.toml constraints.txt
 		{ echo "error: Python 3.11 or newer is needed, found $$($(PYTHON) --version)"; exit 2; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[data,onnx,search,test]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[data,onnx,search,tracking,test]'
 	@touch $(READY)
 
 setup: $(READY) ## make .venv and install the package with everything tests need
+
+browser: ## install Chromium for the tests of pages, where this may be done; without it they are skipped
+	@if command -v chromium >/dev/null && command -v chromedriver >/dev/null; then :; \
+	elif command -v apt-get >/dev/null && { [ "$$(id -u)" = 0 ] || sudo -n true 2>/dev/null; }; then \
+		as=""; [ "$$(id -u)" = 0 ] || as="sudo -n"; \
+		{ $$as apt-get install -qq -y chromium chromium-driver || \
+			{ $$as apt-get update -qq && $$as apt-get install -qq -y chromium chromium-driver; }; } >/dev/null 2>&1 \
+			|| echo "note: Chromium could not be installed; tests of pages in a browser are skipped"; \
+	else echo "note: no Chromium and no right to install it; tests of pages in a browser are skipped"; fi
 
 demo: $(READY) ## train the methods on two embedded data sets and print their tables (a few minutes)
 	$(BIN)/panacea compare examples/demo_fl60.yaml
@@ -29,10 +38,10 @@ demo: $(READY) ## train the methods on two embedded data sets and print their ta
 	$(BIN)/panacea join runs/demo/fl60-panacea-s0-* --neighbors 3,17 --out runs/demo/newcomer.safetensors
 	@echo "report: $$(ls -d runs/demo/fl60-panacea-s0-*/report.html | head -n 1)"
 
-test: $(READY) lint ## lint, types, and the tests CI runs (minutes)
+test: $(READY) browser lint ## lint, types, and the tests CI runs (minutes)
 	$(BIN)/python -m pytest -m "not paper and not gpu" -n 2 --cov --cov-report=term:skip-covered
 
-test-all: $(READY) lint ## also the long tests: published numbers, faults, many kills
+test-all: $(READY) browser lint ## also the long tests: published numbers, faults, many kills
 	$(BIN)/python -m pytest -m "not gpu" -n 2 --cov --cov-report=term:skip-covered
 
 lint: $(READY) ## ruff and mypy

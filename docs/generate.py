@@ -14,6 +14,8 @@ from panacea.cli.datasets import card_lines
 from panacea.cli.show import FACTS, UNIT
 from panacea.data.registry import dataset_names, find_dataset
 from panacea.experiment.config import key_help
+from panacea.experiment.reproduce import entry_names, find_entry
+from panacea.experiment.reproduce.entry import Block
 from panacea.experiment.table import markdown_table as table
 from panacea.graphs.keys import GRAPHS, GraphKeys
 from panacea.methods import find_method, method_names
@@ -102,7 +104,37 @@ def attacks_page() -> str:
     return "\n".join(parts)
 
 
-PAGES = {"methods.md": methods_page, "datasets.md": datasets_page, "keys.md": keys_page, "attacks.md": attacks_page}
+def reproductions_page() -> str:
+    """Every reproduction: its data, methods, times, claims, and what is known about its published numbers."""
+    entries = [find_entry(name) for name in entry_names()]
+    parts = ["# Reproductions\n", "[reproduce.md](reproduce.md) says how to run them and what a verdict means.\n"]
+    rows = [
+        [f"[`{e.name}`](#{e.name})", e.title, f"{e.short}: {e.where}", e.time["quick"], e.time["full"]] for e in entries
+    ]
+    parts.append(table(["name", "what it is", "of", "`--quick`", "in full"], rows))
+    for entry in entries:
+        parts.append(f"## {entry.name}\n\n{entry.title}. {entry.where} of {entry.paper}: {entry.what}.\n")
+        blocks = [_block(block) for block in entry.blocks]
+        if blocks:
+            parts.append(table(["data", "as", "varied", "where it is not at hand"], blocks))
+            methods = ", ".join(f"{row.name} = `{row.method}`" for row in entry.rows)
+            parts.append(f"Methods: {methods}.\n")
+        lines = [f"claim: {claim.text}" for claim in entry.claims]
+        lines += [f"{', '.join(w.rows)} on {', '.join(w.columns)} cannot be right: {w.why}" for w in entry.wrong]
+        parts.append("\n".join(f"- {line}" for line in [*lines, *entry.notes]) + "\n")
+    return "\n".join(parts)
+
+
+def _block(block: Block) -> list[str]:
+    varied = "" if block.axis is None else f"`{block.axis.key}` = {', '.join(map(str, block.axis.values))}"
+    other = "not run" if block.stand_in is None else f"stand-in `{block.stand_in.data}`: {block.stand_in.why}"
+    return [block.name, f"`{block.data}`", varied, "" if block.data == "fl60" else other]
+
+
+PAGES = {
+    "methods.md": methods_page, "datasets.md": datasets_page, "keys.md": keys_page, "attacks.md": attacks_page,
+    "reproductions.md": reproductions_page,
+}  # fmt: skip
 
 if __name__ == "__main__":
     for file, make in PAGES.items():

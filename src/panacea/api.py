@@ -24,6 +24,7 @@ from panacea.experiment.planning import plan_comparison
 from panacea.experiment.results import client_columns, client_table
 from panacea.experiment.rundir import RunDirectory
 from panacea.experiment.runner import Callback, run_experiment
+from panacea.experiment.tracking import require_packages, trackers_of
 from panacea.report.comparison import write_comparison
 from panacea.report.frames import Comparison
 from panacea.report.run_page import ReportWriter
@@ -123,11 +124,7 @@ def open_run(path: str | Path) -> Run:
         summary = {"method": experiment.method.name, "data": config.data.name, "seed": config.seed, "mean": None}
         summary["partial"] = experiment.federation.partial
         summary |= {"rounds": experiment.state.round, "metric": experiment.federation.task.metric}
-    return Run(experiment, summary, _metrics_until(directory, experiment), directory.path)
-
-
-def _metrics_until(directory: RunDirectory, experiment: Experiment) -> list[dict[str, Any]]:
-    return [line for line in directory.read_metrics() if line["round"] <= experiment.state.round]
+    return Run(experiment, summary, directory.read_lines(directory.metrics, experiment.state.round), directory.path)
 
 
 class _Metrics(Callback):
@@ -183,14 +180,16 @@ def train(
     }
     if out is not None:
         flat["out"] = str(out)
-    experiment = Experiment(build_config(flat), own, None if isinstance(model, str) else model)
+    config = build_config(flat)
+    require_packages(config.track)
+    experiment = Experiment(config, own, None if isinstance(model, str) else model)
     directory = None if out is None else RunDirectory.of(experiment.config, experiment.method.name)
     metrics = _Metrics()
     pages = [] if directory is None else [ReportWriter()]
-    summary = run_experiment(experiment, directory, [metrics, *pages, *callbacks])
+    summary = run_experiment(experiment, directory, [metrics, *pages, *trackers_of(experiment.config), *callbacks])
     if directory is None:
         return Run(experiment, summary, metrics.lines, None)
-    lines = _metrics_until(directory, experiment)  # those before a resume, too
+    lines = directory.read_lines(directory.metrics, experiment.state.round)  # those before a resume, too
     return Run(experiment, summary, lines, directory.path)
 
 
@@ -230,7 +229,7 @@ def compare(
           first  second  pairs
     0  separate  fedavg     48
     """
-    own, module = (None if isinstance(one, str) else one for one in (federation, model))
+    given = Given(None if isinstance(federation, str) else federation, None if isinstance(model, str) else model)
     flat: dict[str, Any] = {
         "data": federation if isinstance(federation, str) else federation.name,
         "methods": list(methods),
@@ -243,7 +242,7 @@ def compare(
         flat["target"] = target
     with tempfile.TemporaryDirectory() if out is None else nullcontext(str(out)) as folder:
         plan = plan_comparison({**flat, "out": folder}, loaded=isinstance(federation, str))
-        results = run_comparison(plan, workers=workers, pages=out is not None, given=Given(own, module))
+        results = run_comparison(plan, workers=workers, pages=out is not None, given=given)
         if out is not None:
             write_comparison(results, plan.folder)
     return Comparison(results, None if out is None else plan.folder)

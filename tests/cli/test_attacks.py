@@ -68,7 +68,7 @@ def test_one_is_explained_with_its_formula_and_keys(capsys: pytest.CaptureFixtur
 
 
 def test_a_varied_key_gives_the_numbers_of_separate_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    request = ["compare", *SMALL, *ATTACK, "methods=fedavg,ditto", "seeds=0..1", "attack.ratio=0,0.5"]
+    request = ["compare", *SMALL, *ATTACK, "methods=fedavg,ditto", "seeds=0..1", "attack.ratio=0,0.5", "workers=1"]
     found = said(request, capsys)
     assert found["varied"] == [{"key": "attack.ratio", "values": [0, 0.5]}]
     assert found["request"] == "attack=sign_flip"
@@ -96,7 +96,10 @@ def test_a_varied_key_gives_the_numbers_of_separate_runs(capsys: pytest.CaptureF
     folder = Path(found["folder"])
     assert folder.parent == Path("runs")
     assert folder.name.startswith("compare-fl60-sign_flip-")
-    assert {path.name for path in folder.iterdir()} == {"table.csv", "runs.csv", "table.md", "curve.png", "curve.svg"}
+    assert {path.name for path in folder.iterdir()} == {
+        "table.csv", "table.md", "table.tex", "table.json", "tests.csv", "tests.md", "runs.csv", "clients.csv",
+        "curve.png", "curve.svg",
+    }  # fmt: skip
     assert [float(row["mean"]) for row in _rows(folder / "table.csv")] == [row["mean"] for row in found["table"]]
     runs = _rows(folder / "runs.csv")
     assert len(runs) == 8
@@ -104,13 +107,14 @@ def test_a_varied_key_gives_the_numbers_of_separate_runs(capsys: pytest.CaptureF
     text = (folder / "table.md").read_text()
     for word in ("attack=sign_flip", "over honest clients", "| fedavg |", "against attack.ratio=0"):
         assert word in text
+    assert [(test["attack.ratio"], test["pairs"]) for test in found["tests"]] == [(0, 16), (0.5, 8)]  # honest ones
     assert (folder / "curve.png").stat().st_size > 5000
     again = said(request, capsys)
     assert again == found  # train_seconds of every run too: nothing was trained
 
 
 def test_the_table_is_printed_and_names_attack_and_defence(capsys: pytest.CaptureFixture[str]) -> None:
-    keys = ["compare", *SMALL, "methods=fedavg", "seeds=0", "attack=model_poisoning", "defence=clip"]
+    keys = ["compare", *SMALL, "methods=fedavg", "seeds=0", "attack=model_poisoning", "defence=clip", "workers=1"]
     assert run_command_line([*keys, "attack.factor=1,5"]) == 0
     out = " ".join(capsys.readouterr().out.split())
     for word in ("attack=model_poisoning attack.ratio=0.2", "defence=clip", "attack.factor:", "honest"):
@@ -120,12 +124,13 @@ def test_the_table_is_printed_and_names_attack_and_defence(capsys: pytest.Captur
     out = " ".join(captured.out.split())
     for word in ("attack=model_poisoning (2 clients), defence=clip", "mean over honest clients", "worst decile"):
         assert word in out, word
-    assert len(list(Path("runs").glob("compare-*"))) == 1
+    names = sorted(path.name.rpartition("-")[0] for path in Path("runs").glob("compare-*"))
+    assert names == ["compare-fl60-model_poisoning", "compare-fl60-model_poisoning"]
 
 
 def test_two_keys_have_a_panel_each_and_lists_stay_lists(capsys: pytest.CaptureFixture[str]) -> None:
     request = [*SMALL, *ATTACK, "attack.clients=0,2", "model=mlp", "model.hidden=3,2", "defence=none,median"]
-    found = said(["compare", *request, "methods=fedavg", "seeds=0", "lr=0.1,0.2"], capsys)
+    found = said(["compare", *request, "methods=fedavg", "seeds=0", "lr=0.1,0.2", "workers=1"], capsys)
     assert [axis["key"] for axis in found["varied"]] == ["lr", "defence"]
     assert [(row["lr"], row["defence"]) for row in found["table"]] == [
         (0.1, "none"), (0.2, "none"), (0.1, "median"), (0.2, "median"),
@@ -135,7 +140,7 @@ def test_two_keys_have_a_panel_each_and_lists_stay_lists(capsys: pytest.CaptureF
 
 
 def test_a_run_that_diverges_leaves_its_cell_empty_and_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    request = ["compare", *SMALL, "methods=fedavg", "seeds=0", "lr=0.1,1e30"]
+    request = ["compare", *SMALL, "methods=fedavg", "seeds=0", "lr=0.1,1e30", "workers=1"]
     assert run_command_line([*request, "--json"]) == 1
     captured = capsys.readouterr()
     found = json.loads(captured.out)

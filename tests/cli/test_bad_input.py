@@ -93,6 +93,9 @@ def test_key_given_twice(capsys: pytest.CaptureFixture[str]) -> None:
     _refused(["run", *GOOD, "rounds=2"], capsys, "rounds is given twice")
 
 
+TWO = ["compare", "data=fl60", "methods=fedavg,ditto", "seeds=0", "rounds=1"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -109,6 +112,12 @@ def test_key_given_twice(capsys: pytest.CaptureFixture[str]) -> None:
         (["compare", "data=fl60", "methods=fedavg", "seeds=a"], ["seeds"]),
         (["compare", "data=fl60", "methods=fedavg,fedavg", "seeds=0"], ["given twice"]),
         (["compare", "data=fl60", "methods=fedavg", "seeds=0", "method=fedprox"], ["method is for `panacea run`"]),
+        ([*TWO, "workers=0"], ["workers=0", "from 1"]),
+        ([*TWO, "workers=2", "--workers", "2"], ["workers is given twice"]),
+        ([*TWO, "target=high"], ["target=high", "number"]),
+        ([*TWO, "method.dito.lam=1"], ["dito", "did you mean 'ditto'?", "allowed: ditto, fedavg"]),
+        ([*TWO, "method.ditto.lma=1"], ["ditto", "method.lma", "did you mean 'method.lam'"]),
+        (["compare", "data=fl60", "methods=fedavg,none.yaml", "seeds=0"], ["none.yaml", "no such file"]),
         (["config", "data=fl60", "methd=x"], ["methd", "method"]),
         (["compare", "data=fl60", "methods=fedavg,fedavgg", "seeds=0", "rounds=1"], ["fedavgg", "fedavg"]),
         (["run", "data=fl60", "method=fedprox", "method.mu=inf"], ["method.mu=inf", "finite"]),

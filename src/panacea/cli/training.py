@@ -15,6 +15,7 @@ from panacea.experiment.opening import stored_request
 from panacea.experiment.rundir import RunDirectory
 from panacea.experiment.runner import run_experiment
 from panacea.experiment.table import attack_title, data_title
+from panacea.experiment.tracking import require_packages, trackers_of
 from panacea.report.run_page import ReportWriter
 
 __all__ = ["build_experiment", "resume_one", "run_one", "train_or_read"]
@@ -28,6 +29,7 @@ _NOVEL_USES = {
 
 def build_experiment(config: ExperimentConfig, quiet: bool) -> Experiment:
     """An experiment, with what there is to say about its network said in our own form."""
+    require_packages(config.track)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         experiment = Experiment(config)
@@ -71,7 +73,8 @@ def train_or_read(experiment: Experiment, directory: RunDirectory, progress: Pro
     if directory.finished:
         directory.claim(experiment.config)
         return directory.read_summary()
-    return run_experiment(experiment, directory, [progress, ReportWriter(None if progress.quiet else say)])
+    report = ReportWriter(None if progress.quiet else say)
+    return run_experiment(experiment, directory, [progress, report, *trackers_of(experiment.config, progress.on_note)])
 
 
 def summary_lines(summary: dict[str, Any]) -> list[str]:

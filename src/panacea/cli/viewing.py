@@ -9,7 +9,7 @@ import typer
 
 from panacea.cli.root import Arguments, AsJson, Debug, KeysCommand, PlainCommand, Quiet, app
 
-__all__ = ["attacks", "bench", "config", "datasets", "graphs", "methods", "theory"]
+__all__ = ["attacks", "bench", "config", "datasets", "graphs", "methods", "report", "reproduce", "theory"]
 
 
 @app.command(cls=PlainCommand)
@@ -114,6 +114,31 @@ def config(arguments: Arguments = None, debug: Debug = False) -> None:
 
 
 @app.command(cls=PlainCommand)
+def report(
+    directories: Annotated[list[Path] | None, typer.Argument(metavar="DIR...", show_default=False)] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="the page; default report.html, in DIR if that is a folder of runs, else here"),
+    ] = None,
+    figures: Annotated[
+        bool, typer.Option("--figures", help="also figures for papers, PNG and SVG, in figures/ beside the page")
+    ] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Write one HTML page about one or many runs: tables, curves, every client, the graph; it works offline.
+
+    DIR is a run directory, the folder of a comparison, or any folder with runs in it.
+
+    Example: panacea report runs/ --figures
+    """
+    from panacea.cli.reporting import report_runs  # noqa: PLC0415
+
+    report_runs(directories or [], out, figures=figures, as_json=as_json, quiet=quiet)
+
+
+@app.command(cls=PlainCommand)
 def theory(
     names: Annotated[list[str] | None, typer.Argument(metavar="[NAME ...]", show_default=False)] = None,
     trials: Annotated[int, typer.Option("--trials", help="Monte-Carlo draws of every mean")] = 20_000,
@@ -134,6 +159,39 @@ def theory(
     from panacea.cli.theorising import check_theory  # noqa: PLC0415
 
     check_theory(names or [], trials, seed, search, out, as_json=as_json, quiet=quiet)
+
+
+@app.command(cls=PlainCommand)
+def reproduce(
+    arguments: Annotated[list[str] | None, typer.Argument(metavar="NAME [key=value ...]", show_default=False)] = None,
+    listed: Annotated[
+        bool, typer.Option("--list", help="all of them, and which can be run with the data at hand")
+    ] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="minutes instead of hours; the result says what is reduced")
+    ] = False,
+    workers: Annotated[int | None, typer.Option("--workers", help="processes; default one per core")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="folder for runs and results; default runs")] = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Run a published table or figure again and put it beside the paper's numbers, with a verdict on every cell.
+
+    Keys go to every run (rounds=100, data.root=PATH); data=, methods= and seeds= choose columns, rows and seeds.
+    Finished runs are read, not trained again. Writes OUT/reproduce-NAME/result.md, .csv, .json and figures.
+
+    Example: panacea reproduce --list
+
+    Example: panacea reproduce panacea-table2 --quick
+
+    Example: panacea reproduce panacea-table2 --quick data=fl60 methods=fedavg,panacea seeds=0..2
+    """
+    from panacea.cli.reproducing import reproduce_command  # noqa: PLC0415
+
+    reproduce_command(
+        arguments or [], listed=listed, quick=quick, workers=workers, out=out, as_json=as_json, quiet=quiet
+    )
 
 
 @app.command(cls=PlainCommand)

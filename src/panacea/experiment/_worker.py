@@ -19,6 +19,7 @@ from panacea.experiment.experiment import Experiment
 from panacea.experiment.interrupt import Interrupted
 from panacea.experiment.rundir import RunBusy, RunDirectory
 from panacea.experiment.runner import Callback, run_experiment
+from panacea.experiment.tracking import trackers_of
 
 __all__ = ["Relay", "train_job", "work"]
 
@@ -82,7 +83,8 @@ def train_job(job: Job, relay: Relay, pages: bool, given: Given) -> Finished:
                 directory.claim(experiment.config)
                 return Finished(job, directory.read_summary(), directory.path, reused=True)
             try:
-                summary = run_experiment(experiment, directory, [relay, *_page_writers(relay, pages)])
+                callbacks = [relay, *_page_writers(relay, pages), *trackers_of(experiment.config, relay.note)]
+                summary = run_experiment(experiment, directory, callbacks)
             except RunBusy:  # somebody else's result will be ours, too
                 if relay.asked():
                     raise Interrupted("interrupted while another process trains this run") from None

@@ -14,7 +14,9 @@ from panacea.core.validation import validated
 from panacea.errors import RequestError, unknown
 from panacea.experiment.keys import SECTIONS
 
-__all__ = ["ExperimentConfig", "Section", "build_config", "identity", "key_help"]
+__all__ = ["TRACKER_NAMES", "WITHOUT_EFFECT", "ExperimentConfig", "Section", "build_config", "identity", "key_help"]
+
+TRACKER_NAMES = ("tensorboard", "mlflow", "wandb")
 
 
 class Section(BaseModel):
@@ -78,14 +80,28 @@ class ExperimentConfig(BaseModel):
     checkpoint_every: int = Field(
         50, ge=1, description="rounds between checkpoints (also made on Ctrl-C and at the end)"
     )
+    track: tuple[str, ...] = Field(
+        (), description="where else to keep the run's numbers: tensorboard, mlflow, wandb, or several; all on disk"
+    )
 
     @field_validator("out", mode="before")
     @classmethod
     def _as_path(cls, value: object) -> Path:
         return Path(str(value)).expanduser()  # a folder may be called 2024
 
+    @field_validator("track", mode="before")
+    @classmethod
+    def _as_names(cls, value: object) -> tuple[str, ...]:
+        """One name, several, or none; each once."""
+        given = [] if value is None else value if isinstance(value, list | tuple) else [value]
+        names = tuple(dict.fromkeys(map(str, given)))
+        for name in names:
+            if name not in TRACKER_NAMES:
+                raise unknown("tracker", name, TRACKER_NAMES)
+        return names
 
-_WITHOUT_EFFECT = ("out", "checkpoint_every")
+
+WITHOUT_EFFECT = ("out", "checkpoint_every", "track")
 """Keys that cannot change a result, so they are not part of a run's identity."""
 
 
@@ -130,7 +146,7 @@ def identity(config: ExperimentConfig) -> str:
     """Six hex digits of everything that can change a result."""
     from panacea.graphs.keys import FILE, is_graph_file  # noqa: PLC0415  (a request needs no NumPy to be read)
 
-    content = config.model_dump(mode="json", exclude=set(_WITHOUT_EFFECT))
+    content = config.model_dump(mode="json", exclude=set(WITHOUT_EFFECT))
     content["data"]["keys"].pop("root", None)  # what the data is, its digest says
     if is_graph_file(config.graph.name):
         content["graph"]["name"] = FILE  # likewise
@@ -144,6 +160,7 @@ def key_help() -> list[tuple[str, str, str]]:
         default = field.get_default()
         if isinstance(default, Section):
             default = default.name
+        default = default if default != () else "none"
         shown = "required" if field.is_required() else "by data set" if default is None else str(default)
         rows.append((name, shown, field.description or ""))
     return rows

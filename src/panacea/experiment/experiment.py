@@ -27,6 +27,7 @@ from panacea.experiment.config import ExperimentConfig, Section, identity
 from panacea.experiment.digests import federation_digest, model_digest
 from panacea.experiment.history import History
 from panacea.experiment.relations import relate, resolve_graph
+from panacea.experiment.views import Snapshots
 from panacea.methods import make_method
 from panacea.models import build_model
 from panacea.models.registry import resolve_model
@@ -53,6 +54,7 @@ class Experiment:
         streams: all randomness.
         state: server, clients, statistics, round.
         history: evaluations so far.
+        snapshots: embeddings at some of the evaluated rounds, for methods that have them.
         attackers: the clients that attack, if any.
         triggered: test samples with a backdoor's trigger, if the attack has one (even if nobody attacks).
         defence: what the server does about it.
@@ -101,6 +103,7 @@ class Experiment:
         self.triggered = triggered_tests(attack, self.engine.samples)
         self.state = self._initial_state()
         self.history = History(task.higher_is_better, ~self.malicious[self.federation.train_ids])
+        self.snapshots = Snapshots()
         self.visits, self.refused, self.doubted, self.lies, self.caught = (
             np.zeros(len(self.federation), np.int64) for _ in _COUNTS
         )
@@ -212,6 +215,7 @@ class Experiment:
         tensors |= {name: torch.from_numpy(getattr(self, name)) for name in (*_COUNTS, "trust")}
         tensors |= dict(named_leaves(state.memory, "memory"))
         tensors |= {f"history.{name}": value for name, value in self.history.to_tensors().items()}
+        tensors |= self.snapshots.to_tensors()
         info = {"identity": identity(self.config), "seed": self.config.seed, "history": self.history.numbers}
         return Checkpoint(state.round, tensors, info)
 
@@ -246,6 +250,7 @@ class Experiment:
             raise RequestError(f"the checkpoint of round {checkpoint.round} has no tensor {error}") from error
         past = {name[8:]: value.cpu() for name, value in tensors.items() if name.startswith("history.")}
         self.history.restore(past, checkpoint.info["history"])
+        self.snapshots = Snapshots.restored(tensors)
 
 
 def _restored_store(clients: int, tensors: dict[str, Tensor], prefix: str, like: Tree) -> ClientStore:

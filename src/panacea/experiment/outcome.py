@@ -85,7 +85,7 @@ def read_outcome(planned: Planned, finished: Finished, data_seed: int | None = N
         )
     return Outcome(
         planned.label, planned.values, config.seed, {**finished.summary, "method": planned.label}, data_seed,
-        _read_clients(where.clients), tuple(where.read_metrics()), where.path,
+        _read_clients(where.clients), tuple(where.read_lines(where.metrics)), where.path,
         cohort=where.read_config().cohort,
     )  # fmt: skip
 

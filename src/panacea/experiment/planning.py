@@ -12,7 +12,7 @@ from typing import Any
 
 from panacea.errors import RequestError, unknown
 from panacea.experiment.batch import Job
-from panacea.experiment.config import ExperimentConfig, build_config
+from panacea.experiment.config import WITHOUT_EFFECT, ExperimentConfig, build_config
 from panacea.experiment.keys import read_yaml
 from panacea.experiment.sweep import Axis, check_config, split_sweep
 from panacea.robustness import make_attack
@@ -79,9 +79,7 @@ class Plan:
     def folder(self) -> Path:
         """``<out>/compare-<data>[-<attack or varied key>]-<six hex digits of all that was asked for>``."""
         config = self.config
-        asked: list[Any] = [
-            run.job.config.model_dump(mode="json", exclude={"out", "checkpoint_every"}) for run in self.runs
-        ]
+        asked: list[Any] = [run.job.config.model_dump(mode="json", exclude=set(WITHOUT_EFFECT)) for run in self.runs]
         if self.target is not None:
             asked.append(self.target)
         if self.tuned:
@@ -156,13 +154,11 @@ def _entries(given: Sequence[Any], keys: dict[str, Any]) -> list[_Entry]:
     names = [entry.label for entry in entries]
     for label in names:
         if names.count(label) > 1:
-            raise RequestError(
-                f"methods: two entries would both be called {label} in the table; rename one of the files"
-            )
+            raise RequestError(f"methods: two entries are called {label} in the table; rename a file of settings")
     for key in [key for key in keys if key.startswith("method.") and key.count(".") > 1]:
         _, name, own = key.split(".", 2)
         if name not in names:
-            raise unknown("method", f"{name} (of {key})", names)
+            raise RequestError(f"{key}: {unknown('method of this comparison', name, names)}")
         place = names.index(name)
         entry = entries[place]
         entries[place] = _Entry(entry.label, entry.method, {**entry.keys, f"method.{own}": keys.pop(key)})

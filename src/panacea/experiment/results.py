@@ -16,6 +16,7 @@ from panacea.experiment.damage import client_hops, hop_cell
 from panacea.experiment.experiment import Experiment
 from panacea.experiment.relations import graph_summary
 from panacea.experiment.rundir import RunDirectory
+from panacea.experiment.views import write_views
 from panacea.robustness.measures import detection, trust_auc
 
 __all__ = ["client_columns", "client_table", "method_numbers", "summarised", "write_results"]
@@ -175,4 +176,5 @@ def write_results(experiment: Experiment, directory: RunDirectory, summary: dict
         experiment.federation.graph.save(content)
         write_atomically(directory.graph, content.getvalue())
         write_json(directory.graph_summary, numbers.to_dict())
+    write_views(experiment, directory)
     write_json(directory.summary, summary)  # last: its presence says that the run is complete

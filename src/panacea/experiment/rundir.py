@@ -24,7 +24,7 @@ from panacea.experiment.checkpoint import CheckpointStore
 from panacea.experiment.config import ExperimentConfig, Section, build_config, identity
 from panacea.experiment.keys import flatten
 
-__all__ = ["RunBusy", "RunDirectory", "nested"]
+__all__ = ["RunBusy", "RunDirectory", "commit", "environment", "nested"]
 
 _PACKAGES = ("panacea-fl", "torch", "numpy", "safetensors", "pydantic")
 
@@ -56,6 +56,7 @@ class RunDirectory:
         self.graph = path / "graph.npz"
         self.graph_summary = path / "graph.json"
         self.collaboration = path / "collaboration.npz"
+        self.views = path / "views.npz"
         self.report = path / "report.html"
         self.figures = path / "figures"
         self.checkpoints = CheckpointStore(path / "checkpoint")
@@ -94,7 +95,7 @@ class RunDirectory:
                 raise RequestError(f"out: {self.path} exists, is not empty and is not a run; choose another out")
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            content = {**nested(config), "environment": _environment(config)}
+            content = {**nested(config), "environment": environment(config.device)}
             write_atomically(self.config_file, yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
         except OSError as error:
             raise RequestError(f"out={config.out}: cannot write there ({error.strerror})") from error
@@ -153,10 +154,11 @@ class RunDirectory:
                 kept = [line for line in lines if line.endswith("\n") and json.loads(line)["round"] <= round]
                 write_atomically(log, "".join(kept))
 
-    def read_metrics(self) -> list[dict[str, Any]]:
-        """The whole lines of `metrics.jsonl`; a kill may have left half of one at the end."""
-        text = self.metrics.read_text(encoding="utf-8") if self.metrics.exists() else ""
-        return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+    def read_lines(self, log: Path, until: int | None = None) -> list[dict[str, Any]]:
+        """The whole lines of one of the logs, up to a round; a kill may have left half of one at the end."""
+        text = log.read_text(encoding="utf-8") if log.exists() else ""
+        lines = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+        return [line for line in lines if until is None or line["round"] <= until]
 
     def read_summary(self) -> dict[str, Any]:
         """The summary of a finished run."""
@@ -169,7 +171,7 @@ class RunDirectory:
         return summary
 
 
-def _environment(config: ExperimentConfig) -> dict[str, Any]:
+def environment(device: str = "cpu") -> dict[str, Any]:
     """What the result may depend on besides the configuration; recorded, never read back."""
     versions = {}
     for package in _PACKAGES:
@@ -181,15 +183,15 @@ def _environment(config: ExperimentConfig) -> dict[str, Any]:
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),
         "packages": versions,
-        "commit": _commit(),
+        "commit": commit(),
         "platform": platform.platform(),
         "processor": _processor(),
         "cores": os.cpu_count(),
-        "accelerator": _accelerator() if config.device == "cuda" else None,
+        "accelerator": _accelerator() if device == "cuda" else None,
     }
 
 
-def _commit() -> str | None:
+def commit() -> str | None:
     """The commit of this package's checkout, if it is one."""
     here = Path(__file__).resolve().parent
     command = ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=12"]

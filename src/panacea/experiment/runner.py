@@ -48,6 +48,9 @@ class Callback:
     def on_end(self, experiment: Experiment, summary: dict[str, Any]) -> None:
         """After the last round, when everything is written."""
 
+    def on_close(self) -> None:
+        """Last of all, also where the run failed or was interrupted after `on_start`."""
+
     def on_note(self, note: str) -> None:
         """Something a user should know."""
 
@@ -74,6 +77,7 @@ def run_experiment(
             stack.enter_context(directory.locked())
             _go_back(experiment, directory, callbacks)
         for callback in callbacks:
+            stack.callback(callback.on_close)
             callback.on_start(experiment, directory)
             for note in experiment.federation.notes:
                 callback.on_note(note)
@@ -169,6 +173,7 @@ def _evaluate(
     evaluation = evaluate_clients(method, state, experiment.engine, experiment.federation, experiment.triggered)
     _refuse_divergence(experiment, evaluation)
     line = history.add(state.round, evaluation)
+    experiment.snapshots.take(experiment)
     line |= {
         "train_loss": report.loss,
         "bytes_down": history.numbers["bytes_down"],

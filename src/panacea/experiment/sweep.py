@@ -18,6 +18,7 @@ from panacea.errors import RequestError
 from panacea.experiment.config import ExperimentConfig, Section
 from panacea.experiment.keys import SECTIONS
 from panacea.experiment.relations import resolve_graph
+from panacea.experiment.tracking import require_packages
 from panacea.graphs.keys import find_graph
 from panacea.methods import find_method, make_method
 from panacea.models import find_model, model_names
@@ -147,3 +148,4 @@ def check_config(config: ExperimentConfig, *, loaded: bool = True, remark: str =
     resolve_graph(config.graph, config.seed)
     make_attack(config.attack.name, config.attack.keys)
     make_defence(config.defence.name, config.defence.keys, method)
+    require_packages(config.track)

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from panacea.evaluation.collaboration import collaboration_weights
-from panacea.evaluation.evaluate import personal_models
 from panacea.experiment.experiment import Experiment
+from panacea.experiment.views import client_property, model_similarity
 from panacea.hypernets import GeneratingMethod
 from panacea.report.canvas import BLUE, GREY, ORANGE, new_figure
 
@@ -21,18 +21,6 @@ __all__ = ["draw_collaboration", "draw_embeddings", "draw_server", "draw_similar
 
 Floats = npt.NDArray[np.float64]
 _MOST = 1_000  # clients in a figure, at most: the first ones
-
-
-def client_property(experiment: Experiment) -> tuple[Floats, str]:
-    """A number per client to colour it by, and its name: group, first feature, degree or samples."""
-    federation = experiment.federation
-    if federation.groups is not None:
-        return federation.groups.astype(float), "group"
-    if federation.features is not None and federation.features.shape[1] >= 1:
-        return federation.features[:, 0].astype(float), "first feature"
-    if federation.graph is not None:
-        return federation.graph.degree.astype(float), "degree"
-    return federation.counts("train").astype(float), "train samples"
 
 
 def _principal(rows: Floats) -> Floats:
@@ -92,18 +80,14 @@ def draw_similarity(experiment: Experiment, order: tuple[Floats, str] | None = N
         experiment: after training.
         order: a number per client to sort them by, and what it is; by default `client_property`.
     """
-    federation = experiment.federation
-    ids = federation.train_ids[: min(_MOST, 400)]
-    params, _ = personal_models(experiment.method, experiment.state, experiment.engine, federation, ids, novel=False)
-    models = params.double().cpu().numpy()
-    apart = models - models.mean(axis=0)
-    length = np.linalg.norm(apart, axis=1, keepdims=True)
-    if len(ids) < 3 or float(length.max()) <= 1e-9 * max(float(np.abs(models).max()), 1e-30):
+    alike = model_similarity(experiment, 400)
+    if alike is None:
         return None
+    ids, cosine = alike
     values, name = order or client_property(experiment)
-    unit = (apart / np.maximum(length, 1e-30))[np.argsort(values[ids], kind="stable")]
+    sorted_ = np.argsort(values[ids], kind="stable")
     figure, axes = _matrix_canvas()
-    image = axes.imshow(unit @ unit.T, cmap="RdBu_r", vmin=-1, vmax=1, interpolation="nearest")
+    image = axes.imshow(cosine[np.ix_(sorted_, sorted_)], cmap="RdBu_r", vmin=-1, vmax=1, interpolation="nearest")
     figure.colorbar(image, ax=axes, label="cosine of models, mean taken off", shrink=0.8)
     axes.set_xlabel(f"training clients, ordered by {name}")
     axes.set_ylabel("training clients")
