@@ -78,6 +78,20 @@ def test_halving_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert pretended.trained["fedavg", 8, 0] == [5, 10, 15, 20, 25, 30, 35, 40]
 
 
+def test_what_a_run_did_after_the_rung_does_not_count_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs that an earlier search took to the end are read, but judged by what they were at the rung."""
+
+    def value(config: ExperimentConfig, round: int) -> float:
+        return 100.0 if _lr(config) == 1 and round > 30 else _lr(config)
+
+    Pretended(value).install(monkeypatch)
+    fresh = _table(run_search(request(tmp_path / "fresh", space__lr=[1, 2, 3, 4])))
+    run_search(request(tmp_path / "shared", space__lr=[1, 2, 3, 4], stop="none"))
+    again = Pretended(value).install(monkeypatch)
+    assert _table(run_search(request(tmp_path / "shared", space__lr=[1, 2, 3, 4]))) == fresh
+    assert again.trained == {}
+
+
 def test_methods_are_compared_with_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def value(config: ExperimentConfig, round: int) -> float:
         return _lr(config) + (50 if config.method.name == "ditto" else 0)
