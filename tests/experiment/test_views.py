@@ -77,6 +77,11 @@ def test_methods_without_embeddings_have_none(tmp_path: Path) -> None:
     assert len(views["property"]) == 12
 
 
+def test_one_model_for_all_is_no_likeness() -> None:
+    experiment = Experiment(build_config({"data": "digits", "method": "fedavg"}))
+    assert model_similarity(experiment) is None  # although a mean of twenty equal models is not quite that model
+
+
 @pytest.mark.parametrize(
     ("rounds", "every"), [(800, 1), (800, 10), (1000, 7), (41, 1), (40, 1), (5, 2), (1, 1), (3, 50)]
 )

@@ -116,7 +116,8 @@ def model_similarity(experiment: Experiment, most: int = _COMPARED) -> tuple[npt
     if len(ids) < 3:
         return None
     params, _ = personal_models(experiment.method, experiment.state, experiment.engine, federation, ids, novel=False)
-    apart = params - params.mean(dim=0)
+    apart = params - params[0]  # exactly nothing where all are one model, which a mean of many is not
+    apart = apart - apart.mean(dim=0)
     length = apart.norm(dim=1, keepdim=True)
     if not float(length.max()) > 1e-6 * max(float(params.abs().max()), 1e-30):
         return None
