@@ -36,7 +36,7 @@ demo: $(READY) ## train the methods on two embedded data sets and print their ta
 	$(BIN)/panacea compare examples/demo_fl60.yaml
 	$(BIN)/panacea compare examples/demo_digits.yaml
 	$(BIN)/panacea join runs/demo/fl60-panacea-s0-* --neighbors 3,17 --out runs/demo/newcomer.safetensors
-	@echo "report: $$(ls -d runs/demo/fl60-panacea-s0-*/report.html | head -n 1)"
+	$(BIN)/panacea report runs/demo
 
 test: $(READY) browser lint ## lint, types, and the tests CI runs (minutes)
 	$(BIN)/python -m pytest -m "not paper and not gpu" -n 2 --cov --cov-report=term:skip-covered
