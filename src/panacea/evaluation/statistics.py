@@ -15,6 +15,7 @@ Values = npt.NDArray[np.float64]
 
 FEW_PAIRS = 6
 """Below this number of non-zero differences no two-sided test at 5 % can be significant: 2 / 2^5 > 0.05."""
+_NO_SPREAD = 0.005  # share of resamples without any spread from which they say nothing about their error
 _AT_ONCE = 4_000_000  # drawn values held in memory
 
 
@@ -39,6 +40,9 @@ def bootstrap_interval(
     with the groups' means :math:`m_s`, :math:`m = \sum_s m_s / S` and :math:`e^2 = \sum_s (m_s - m)^2 / (S (S-1))`,
 
     .. math:: [m - q_{1-\alpha/2}\, e,\; m - q_{\alpha/2}\, e], \qquad q: \text{quantiles of } (m^* - m) / e^* .
+
+    Where the clients of several seeds are all equal (100 % each, say), too many resamples have :math:`e^* = 0`; the
+    quantiles are then those of Student's t with S - 1 degrees of freedom, which the others approximate.
 
     Without studentising, two-stage resampling covers from 63 % to 99 %, depending on how much seeds differ. With two
     or three seeds the interval is wide: that is what two or three seeds can say.
@@ -103,10 +107,13 @@ def _two_stage(groups: Sequence[Values], level: float, resamples: int, rng: np.r
         means[drawn] = _resampled_means(values, int(drawn.sum()), rng)
     errors = means.std(1, ddof=1) / math.sqrt(count)
     away = means.mean(1) - middle
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratios = np.where(away == 0, 0.0, away / errors)
-    quantiles = np.quantile(ratios, [(1 + level) / 2, (1 - level) / 2], method="closest_observation")
-    low, high = (middle - q * error if error else middle for q in quantiles)
+    if (errors == 0).mean() > _NO_SPREAD:
+        from scipy.special import stdtrit  # noqa: PLC0415
+
+        half = float(stdtrit(count - 1, (1 + level) / 2)) * error
+        return float(middle - half), float(middle + half)
+    ratios = np.divide(away, errors, out=np.zeros_like(away), where=errors > 0)
+    low, high = middle - np.quantile(ratios, [(1 + level) / 2, (1 - level) / 2]) * error
     return float(low), float(high)
 
 
