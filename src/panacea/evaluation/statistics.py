@@ -44,13 +44,13 @@ def bootstrap_interval(
     Where the clients of several seeds are all equal (100 % each, say), too many resamples have :math:`e^* = 0`; the
     quantiles are then those of Student's t with S - 1 degrees of freedom, which the others approximate.
 
-    Without studentising, two-stage resampling covers from 63 % to 99 %, depending on how much seeds differ. With two
-    or three seeds the interval is wide: that is what two or three seeds can say.
+    Without studentising, two-stage resampling covers too much where seeds do not differ and far too little where they
+    do. With two or three seeds the interval is wide: that is what two or three seeds can say.
 
-    Coverage of a 95 % interval (1,000 repeats, `tests/evaluation/test_statistics.py`): 93 to 97 % for one to ten seeds
-    x 48 clients, normal or skewed as accuracies are (Beta(9, 1), a fifth of the clients far below the others),
-    whatever part of the spread lies between seeds. It is about 92 % for 48 clients of one seed with a heavy tail
-    (log-normal, sigma 1), and 90 % where one client in twenty fails completely and all others are equal.
+    Coverage of a 95 % interval in `tests/evaluation/test_statistics.py` (1,000 repeats, 48 clients): 93 to 97 % with
+    one seed for normal values, Beta(9, 1), and a fifth of the clients far below the others; and with three or five
+    seeds for one each of these, with a different part of the spread between seeds. Expect less with one seed and a
+    heavy tail, or where one client in twenty fails completely and all others are equal; that is not tested.
 
     Args:
         groups: ``[clients]`` values each; NaN does not count.
