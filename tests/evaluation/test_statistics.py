@@ -72,11 +72,14 @@ def test_the_interval_is_near_what_scipy_gives() -> None:
         ([[math.nan, 4.0]], None),
         ([[4.0, 4.0, 4.0]], (4.0, 4.0)),
         ([[4.0, 4.0], [4.0, 4.0]], (4.0, 4.0)),
-        ([[1.0], [2.0]], (0.0, 100.0)),  # two runs of one client each: anything is possible
+        ([[1.0], [2.0]], (0.0, 1.5 + stats.t.ppf(0.975, 1) / 2)),  # two runs of one client each say little
+        ([[100.0] * 9, [100.0] * 9, [100.0] * 8 + [91.0]], (99.0 + 2 / 3 - stats.t.ppf(0.975, 2) / 3, 100.0)),
     ],
 )
 def test_where_nothing_or_everything_is_known(groups: list[list[float]], expected: tuple[float, float] | None) -> None:
-    assert bootstrap_interval([np.array(group) for group in groups], bounds=(0.0, 100.0)) == expected
+    assert bootstrap_interval([np.array(group) for group in groups], bounds=(0.0, 100.0)) == (
+        expected and pytest.approx(expected)
+    )
 
 
 def test_signed_ranks_by_hand() -> None:
