@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
+from panacea.core.files import read_lines
 from panacea.data.federation import Federation
 from panacea.experiment.batch import Given
 from panacea.experiment.comparison import run_comparison
@@ -124,7 +125,7 @@ def open_run(path: str | Path) -> Run:
         summary = {"method": experiment.method.name, "data": config.data.name, "seed": config.seed, "mean": None}
         summary["partial"] = experiment.federation.partial
         summary |= {"rounds": experiment.state.round, "metric": experiment.federation.task.metric}
-    return Run(experiment, summary, directory.read_lines(directory.metrics, experiment.state.round), directory.path)
+    return Run(experiment, summary, read_lines(directory.metrics, experiment.state.round), directory.path)
 
 
 class _Metrics(Callback):
@@ -189,7 +190,7 @@ def train(
     summary = run_experiment(experiment, directory, [metrics, *pages, *trackers_of(experiment.config), *callbacks])
     if directory is None:
         return Run(experiment, summary, metrics.lines, None)
-    lines = directory.read_lines(directory.metrics, experiment.state.round)  # those before a resume, too
+    lines = read_lines(directory.metrics, experiment.state.round)  # those before a resume, too
     return Run(experiment, summary, lines, directory.path)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["append_line", "fsync_folder", "json_line", "write_atomically", "write_csv", "write_json"]
+__all__ = ["append_line", "fsync_folder", "json_line", "read_lines", "write_atomically", "write_csv", "write_json"]
 
 
 def fsync_folder(folder: Path) -> None:
@@ -52,6 +52,16 @@ def append_line(path: Path, values: Mapping[str, Any]) -> None:
     """Add a line to a log; a checkpoint makes it durable later."""
     with path.open("a", encoding="utf-8") as file:
         file.write(json_line(values))
+
+
+def read_lines(path: Path, until: int | None = None) -> list[dict[str, Any]]:
+    """The whole lines of a log, none if there is no file; those up to a round, if one is given.
+
+    A kill may have left half a line at the end, which does not count.
+    """
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    lines = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+    return [line for line in lines if until is None or line["round"] <= until]
 
 
 def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from panacea.core.files import read_lines
 from panacea.errors import RequestError
 from panacea.experiment.batch import Finished
 from panacea.experiment.planning import Planned
@@ -85,7 +86,7 @@ def read_outcome(planned: Planned, finished: Finished, data_seed: int | None = N
         )
     return Outcome(
         planned.label, planned.values, config.seed, {**finished.summary, "method": planned.label}, data_seed,
-        _read_clients(where.clients), tuple(where.read_lines(where.metrics)), where.path,
+        _read_clients(where.clients), tuple(read_lines(where.metrics)), where.path,
         cohort=where.read_config().cohort,
     )  # fmt: skip
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-from panacea.core.files import write_atomically
+from panacea.core.files import json_line, read_lines, write_atomically
 from panacea.errors import RequestError
 from panacea.experiment.checkpoint import CheckpointStore
 from panacea.experiment.config import ExperimentConfig, Section, build_config, identity
@@ -150,15 +150,7 @@ class RunDirectory:
         """Drop what the logs say of rounds that will be run again."""
         for log in (self.timings, self.refused):
             if log.exists():
-                lines = log.read_text(encoding="utf-8").splitlines(keepends=True)
-                kept = [line for line in lines if line.endswith("\n") and json.loads(line)["round"] <= round]
-                write_atomically(log, "".join(kept))
-
-    def read_lines(self, log: Path, until: int | None = None) -> list[dict[str, Any]]:
-        """The whole lines of one of the logs, up to a round; a kill may have left half of one at the end."""
-        text = log.read_text(encoding="utf-8") if log.exists() else ""
-        lines = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
-        return [line for line in lines if until is None or line["round"] <= until]
+                write_atomically(log, "".join(json_line(line) for line in read_lines(log, round)))
 
     def read_summary(self) -> dict[str, Any]:
         """The summary of a finished run."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from panacea.core.files import read_lines
 from panacea.data.picture import drawable, graph_picture, label_picture
 from panacea.experiment.experiment import Experiment
 from panacea.experiment.results import client_table
@@ -27,7 +27,7 @@ def draw_run(experiment: Experiment, directory: RunDirectory) -> list[tuple[str,
     """Draw everything; returns (file stem, caption) in the order of the page."""
     folder = directory.figures
     folder.mkdir(exist_ok=True)
-    lines = [json.loads(line) for line in directory.metrics.read_text(encoding="utf-8").splitlines()]
+    lines = read_lines(directory.metrics)
     metric = experiment.federation.task.metric
     drawn = {
         "convergence": _convergence(lines, metric, experiment.history.numbers["selected_round"]),

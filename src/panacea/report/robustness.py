@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections import Counter
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from panacea.core.files import read_lines
 from panacea.evaluation.hops import HopRow
 from panacea.experiment.damage import hop_rows
 from panacea.experiment.experiment import Experiment
@@ -67,9 +67,7 @@ def _bars(
 
 def refused_counts(directory: RunDirectory) -> list[tuple[int, str]]:
     """(round, reason) of every refused upload; what follows a colon or bracket in a reason is left out."""
-    if not directory.refused.exists():
-        return []
-    lines = [json.loads(line) for line in directory.refused.read_text(encoding="utf-8").splitlines()]
+    lines = read_lines(directory.refused)
     return [(int(line["round"]), re.split(r"\s*[:(]", str(line["reason"]))[0]) for line in lines]
 
 

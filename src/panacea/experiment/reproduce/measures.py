@@ -11,12 +11,12 @@ Derived are
 from __future__ import annotations
 
 import csv
-import json
 import statistics
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from panacea.core.files import read_lines
 from panacea.experiment.reproduce.entry import Measure
 
 __all__ = ["DERIVED", "client_metrics", "curve", "measured_clients", "taken"]
@@ -45,7 +45,7 @@ def client_metrics(directory: Path, *, novel: bool = False) -> dict[str, float]:
 
 def curve(directory: Path, key: str = "mean") -> tuple[list[int], list[float]]:
     """Rounds and values of a key of `metrics.jsonl`, where it is known."""
-    lines = [json.loads(line) for line in (directory / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    lines = read_lines(directory / "metrics.jsonl")
     known = [(int(line["round"]), float(line[key])) for line in lines if line.get(key) is not None]
     return [round for round, _ in known], [value for _, value in known]
 

@@ -13,7 +13,7 @@ from panacea.data.paths import MissingFilesError
 from panacea.data.registry import find_dataset
 from panacea.errors import RequestError, unknown
 from panacea.experiment.batch import Job
-from panacea.experiment.config import ExperimentConfig, build_config
+from panacea.experiment.config import WITHOUT_EFFECT, ExperimentConfig, build_config
 from panacea.experiment.reproduce.entry import Block, Entry, Keys, Row
 from panacea.experiment.sweep import check_config
 
@@ -179,12 +179,16 @@ def _part(entry: Entry, block: Block, request: Request) -> Part:
 _SHORTER = ("rounds", "local_steps", "cohort", "server_steps", "batch_size", "lr", "novel", "model")
 
 
+_UNTOLD = (*WITHOUT_EFFECT, "data.root", "eval_every", "threads", "device", "block")
+"""Keys that make a run no shorter."""
+
+
 def _reduced(data: str, full: Keys, keys: Keys, all_seeds: Sequence[int], seeds: Sequence[int]) -> str:
     """What differs from the full form, in words; empty where nothing does that matters."""
     defaults, words = find_dataset(data).defaults, []
     for key, value in keys.items():
         before = full.get(key, getattr(defaults, key, None) if key in _SHORTER else None)
-        if value != before and key not in ("data.root", "eval_every", "checkpoint_every", "threads", "device", "block"):
+        if value != before and key not in _UNTOLD:
             words.append(f"{key}={value}" + (f" instead of {before}" if before is not None else ""))
     if set(seeds) != set(all_seeds):
         words.append(f"{len(seeds)} seed{'s' * (len(seeds) != 1)} instead of {len(all_seeds)}")

@@ -6,15 +6,15 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from panacea.core.files import append_line
+from panacea.core.files import append_line, read_lines
 from panacea.errors import RequestError
 from panacea.experiment.batch import STOPPED_EARLY, Finished, Job, Listener
-from panacea.experiment.config import ExperimentConfig
+from panacea.experiment.config import WITHOUT_EFFECT, ExperimentConfig
 from panacea.experiment.rundir import RunDirectory
 from panacea.experiment.search.stopping import ranked
 
@@ -47,31 +47,20 @@ class Outcome:
 def validation_so_far(directory: Path, until: int | None, higher_is_better: bool) -> Outcome:
     """The best validation value of a run's evaluations up to a round (None: all), and what it cost to get there."""
     run, best, rounds = RunDirectory(directory), None, 0
-    for line in _lines(run.metrics, until):
+    for line in read_lines(run.metrics, until):
         rounds = line["round"]
         if line["val_mean"] is not None:
             standing = (line["val_mean"], math.inf if line["val_loss"] is None else line["val_loss"])
             best = standing if ranked([best, standing], higher_is_better)[0] == 1 else best
     score, loss = best or (None, math.inf)
-    seconds = sum(line["train"] + line.get("evaluate", 0.0) for line in _lines(run.timings, until))
+    seconds = sum(line["train"] + line.get("evaluate", 0.0) for line in read_lines(run.timings, until))
     summary = run.read_summary() if run.finished else None
     return Outcome(score, loss, rounds, seconds, None, directory, summary)
 
 
-def _lines(path: Path, until: int | None) -> Iterator[dict[str, Any]]:
-    """The whole lines of a log; a kill may have left half of one at its end."""
-    if not path.exists():
-        return
-    for text in path.read_text(encoding="utf-8").splitlines(keepends=True):
-        if text.endswith("\n"):
-            line: dict[str, Any] = json.loads(text)
-            if until is None or line["round"] <= until:
-                yield line
-
-
 def run_key(config: ExperimentConfig) -> str:
     """Names a run before its data are loaded (its directory's name needs them)."""
-    content = config.model_dump(mode="json", exclude={"out", "checkpoint_every"})
+    content = config.model_dump(mode="json", exclude=set(WITHOUT_EFFECT))
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -87,7 +76,7 @@ class Notes:
         self.known: dict[str, dict[str, Any]] = {}
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            for line in _lines(self.path, None) if self._mended() else ():
+            for line in read_lines(self.path) if self._mended() else ():
                 self.known[line["run"]] = line
         except OSError as error:
             raise RequestError(f"out: {folder} cannot be written ({error.strerror or error})") from error

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, ParamSpec
 import numpy as np
 
 import panacea
+from panacea.core.files import read_lines
 from panacea.errors import RequestError
 from panacea.experiment.experiment import Experiment
 from panacea.experiment.keys import flatten
@@ -179,8 +180,8 @@ def _tracked(experiment: Experiment, directory: RunDirectory | None) -> TrackedR
 
 def _earlier(directory: RunDirectory, round: int) -> dict[int, dict[str, float]]:
     """What was evaluated before a stop."""
-    timings = directory.read_lines(directory.timings, round)
-    lines = directory.read_lines(directory.metrics, round)
+    timings = read_lines(directory.timings, round)
+    lines = read_lines(directory.metrics, round)
     spent = {line["round"]: sum(t["train"] for t in timings if t["round"] <= line["round"]) for line in lines}
     return {line["round"]: _line_numbers(line, spent[line["round"]]) for line in lines}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import yaml
 
+from panacea.core.files import read_lines
 from panacea.errors import RequestError
 from panacea.experiment.keys import flatten
 from panacea.experiment.rundir import RunDirectory
@@ -103,10 +103,8 @@ class StoredRun:
 
 
 def _json_lines(path: Path) -> list[dict[str, Any]]:
-    if not path.exists():
-        return []
     try:
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        return read_lines(path)
     except (OSError, UnicodeDecodeError, ValueError) as error:
         raise RequestError(f"{path} cannot be read as lines of JSON") from error
 

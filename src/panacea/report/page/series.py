@@ -14,7 +14,7 @@ from panacea.report.page.reading import Floats, StoredRun
 __all__ = ["Series", "Suite", "group_runs", "setting", "skewed"]
 
 # keys that change no number of a run, or that only say where it lies
-_PLACES = ("out", "data_digest", "checkpoint_every", "block", "threads", "data.root")
+_PLACES = ("out", "data_digest", "checkpoint_every", "track", "block", "threads", "data.root")
 
 
 @dataclass(frozen=True)
