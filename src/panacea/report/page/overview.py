@@ -106,10 +106,12 @@ def headline(suite: Suite) -> list[dict[str, str]]:
     if known:
         best, winner = (max if suite.higher_is_better else min)(known, key=lambda pair: pair[0])
         around = between(winner.numbers("mean"))
+        more = sum(shown(mean) == shown(best) for mean, _ in known) - 1  # what looks equal is
+        name = f"best {suite.metric}: {winner.label}" + (f" and {more} more" if more else "")
         cards.append(
             {
                 "value": f"{shown(best)}{_unit(suite)}",
-                "name": suite.metric if len(known) == 1 else f"best {suite.metric}: {winner.label}",
+                "name": suite.metric if len(known) == 1 else name,
                 "note": "" if around is None else f"± {shown(around)} over {len(winner.runs)} seeds",
             }
         )
