@@ -122,8 +122,12 @@ def test_documented_commands_are_understood(page: Path, tmp_path: Path, monkeypa
         if arguments[0] == "resume":
             continue  # needs a directory of its own; tests/cli and tests/experiment resume for real
         if arguments[0] in ("run", "compare"):
-            arguments = [a for a in arguments if a.partition("=")[0] not in ("rounds", "local_steps", "seeds")]
-            arguments += ["rounds=1", "local_steps=1"] + (["seeds=0"] if arguments[0] == "compare" else [])
+            arguments = [
+                a for a in arguments if a.partition("=")[0] not in ("rounds", "local_steps", "seeds", "workers")
+            ]
+            arguments += ["rounds=1", "local_steps=1"]
+        if arguments[0] == "compare":
+            arguments += ["seeds=0"] + (["--workers", "1"] if "--workers" not in arguments else [])
         arguments = [
             n for a in arguments for n in (sorted(map(str, Path().glob(a))) if "*" in a else [a])
         ]  # as a shell
