@@ -66,6 +66,25 @@ def test_killed_and_started_again_it_gives_the_same_table_and_repeats_no_run(
         assert (Path(again["folder"]) / kind).read_bytes() == (Path(straight["folder"]) / kind).read_bytes()
 
 
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds the workers through /proc")
+def test_ctrl_c_while_workers_start_is_one_line() -> None:
+    """A terminal sends Ctrl-C to all of them; whoever still imports torch must not answer with a traceback."""
+    request = ["compare", *KEYS, "methods=separate,fedavg", "seeds=0", "rounds=6000", "workers=2"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "panacea", *request], start_new_session=True, stderr=subprocess.PIPE, text=True
+    )
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    end = time.monotonic() + 120
+    while len(children.read_text().split()) < 3:  # two workers and multiprocessing's own
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGINT)
+    printed = process.communicate(timeout=120)[1]
+    assert process.returncode == 130
+    assert "Traceback" not in printed
+    assert "0 of 2 runs are done" in printed
+
+
 def test_the_table_is_made_of_what_the_runs_wrote(capsys: pytest.CaptureFixture[str]) -> None:
     found = said([*THREE, "rounds=4", "workers=1"], capsys)
     folder = Path(found["folder"])

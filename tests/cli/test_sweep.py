@@ -140,7 +140,8 @@ def test_a_diverging_setting_is_shown_and_is_no_failure(capsys: pytest.CaptureFi
         (["quick", "rouds=3"], ["'rouds'", "did you mean 'rounds'"]),
         (["quick", "space.lr=a,b"], ["lr=a"]),
         (["quick", "cohort=500", "trials=1"], ["cohort=500", "only"]),
-        (["quick", "rounds=1", "--workers", "0"], ["workers=0"]),
+        (["quick", "rounds=1", "--workers", "-1"], ["workers=-1"]),
+        (["quick", "seeds=0..1000000000"], ["1,000,000,001 values"]),
         (["quick", "data.val=0"], ["data.val"]),
     ],
 )

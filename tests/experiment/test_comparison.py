@@ -75,10 +75,14 @@ def test_a_file_of_settings_brings_what_was_tuned_and_nothing_else(tmp_path: Pat
     assert given.lr == 0.2  # what the command says wins
     best = file.rename(tmp_path / "best.yaml")
     assert plan_comparison({**FL60, "methods": ["fedavg", str(best)]}).runs[-1].label == "ditto"
+    typo = tmp_path / "typo.yaml"
+    typo.write_text("method: ditto\nlearning_rate: 0.1\n")
     for keys, word in (
         ({**FL60, "data": "digits", "methods": str(best)}, "made for data=fl60"),
         ({**FL60, "methods": ["ditto", str(best)]}, "two entries are called ditto"),
         ({**FL60, "methods": [{"lam": 1}]}, "has no name"),
+        ({**FL60, "methods": str(typo)}, "learning_rate"),
+        ({**FL60, "target": float("nan")}, "target=nan"),
     ):
         with pytest.raises(RequestError, match=word):
             plan_comparison(keys)
@@ -177,6 +181,8 @@ def test_the_default_target_is_nearly_the_best_of_fedavg_with_the_same_seed() ->
     assert prices.of([runs["fedavg", 0], runs["fedavg", 1]])["bytes_to_target"] == (300 + 150) / 2
     high = Prices(list(runs.values()), 85.0, True).of([runs["ditto", 0], runs["ditto", 1]])
     assert (high["bytes_to_target"], high["reached_target"]) == (None, 1)
+    unknown = Prices([runs["fedavg", 0]], None, True).of([runs["ditto", 0], runs["ditto", 1]])
+    assert unknown["reached_target"] is None  # there is nothing to reach with seed 1
 
 
 # --- the table -----------------------------------------------------------------------------------------------------
@@ -230,6 +236,8 @@ def test_a_failed_run_leaves_its_method_without_numbers() -> None:
     assert results.table.records()[1]["mean"] is None
     assert results.table.cells()[1][1].text == "failed"
     assert results.failures == ["b: training diverged"]
+    (pair,) = results.tests
+    assert (pair.test, pair.corrected, pair.note) == (None, None, "a run failed")
 
 
 def test_the_files(tmp_path: Path) -> None:

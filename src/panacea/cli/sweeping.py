@@ -49,6 +49,8 @@ def run_sweep(arguments: list[str], workers: int | None, *, as_json: bool, quiet
         if len(sources) > 1:
             raise RequestError(f"'{sources[1]}' is neither key=value nor the only file")
         raise RequestError("a file or a name is missing; `panacea sweep --list` shows what there is")
+    if workers is not None and workers < 1:
+        raise RequestError(f"workers={workers}: at least one is needed")
     request = read_request(sources[0], parse_overrides(argument for argument in arguments if "=" in argument))
     with SearchProgress(request, quiet) as progress:
         found = run_search(request, workers=workers, listener=progress)

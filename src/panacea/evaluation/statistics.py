@@ -16,6 +16,7 @@ Values = npt.NDArray[np.float64]
 FEW_PAIRS = 6
 """Below this number of non-zero differences no two-sided test at 5 % can be significant: 2 / 2^5 > 0.05."""
 _NO_SPREAD = 0.005  # share of resamples without any spread from which they say nothing about their error
+_FEW_SEEDS = 3  # up to which resampling seeds gives hardly more than the seeds themselves
 _AT_ONCE = 4_000_000  # drawn values held in memory
 
 
@@ -41,14 +42,15 @@ def bootstrap_interval(
 
     .. math:: [m - q_{1-\alpha/2}\, e,\; m - q_{\alpha/2}\, e], \qquad q: \text{quantiles of } (m^* - m) / e^* .
 
-    Where the clients of several seeds are all equal (100 % each, say), too many resamples have :math:`e^* = 0`; the
-    quantiles are then those of Student's t with S - 1 degrees of freedom, which the others approximate.
+    With two or three groups there are too few different resamples of them, and where the clients of several seeds are
+    all equal (100 % each, say), too many have :math:`e^* = 0`; the quantiles are then those of Student's t with S - 1
+    degrees of freedom, which the others approximate.
 
     Without studentising, two-stage resampling covers too much where seeds do not differ and far too little where they
     do. With two or three seeds the interval is wide: that is what two or three seeds can say.
 
     Coverage of a 95 % interval in `tests/evaluation/test_statistics.py` (1,000 repeats, 48 clients): 93 to 97 % with
-    one seed for normal values, Beta(9, 1), and a fifth of the clients far below the others; and with three or five
+    one seed for normal values, Beta(9, 1), and a fifth of the clients far below the others; and with two, three or five
     seeds for one each of these, with a different part of the spread between seeds. Expect less with one seed and a
     heavy tail, or where one client in twenty fails completely and all others are equal; that is not tested.
 
@@ -107,7 +109,7 @@ def _two_stage(groups: Sequence[Values], level: float, resamples: int, rng: np.r
         means[drawn] = _resampled_means(values, int(drawn.sum()), rng)
     errors = means.std(1, ddof=1) / math.sqrt(count)
     away = means.mean(1) - middle
-    if (errors == 0).mean() > _NO_SPREAD:
+    if count <= _FEW_SEEDS or (errors == 0).mean() > _NO_SPREAD:
         from scipy.special import stdtrit  # noqa: PLC0415
 
         half = float(stdtrit(count - 1, (1 + level) / 2)) * error

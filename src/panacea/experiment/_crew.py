@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import signal
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -78,7 +79,8 @@ class _Crew:
     def _hire(self) -> _Member:
         ours, theirs = _context.Pipe()
         process = _context.Process(target=work, args=(theirs, self.asks, self.pages, self.given), daemon=True)
-        process.start()
+        with _interrupts_held():  # a worker that is still importing must not be ended by Ctrl-C at the terminal
+            process.start()
         theirs.close()  # so that the connection breaks with the process
         return _Member(process, ours)
 
@@ -100,6 +102,16 @@ class _Crew:
                 member.process.join()
                 if member.number is not None:
                     yield member, ("died", member.number, _ending(member.process.exitcode))
+
+
+@contextlib.contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Ctrl-C waits; a process started meanwhile holds it back until `work` lets go."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _ending(code: int | None) -> str:
@@ -136,7 +148,7 @@ def run_in_processes(
                     settle(member, content)
                 elif kind == "wrong":
                     wrong, member.number = wrong or content, None
-                elif asked and kind == "interrupted":
+                elif asked and kind in ("interrupted", "died"):
                     member.number = None
                 else:  # died, or was told to stop by somebody else
                     place = member.directory or jobs[number].config.out
@@ -144,7 +156,7 @@ def run_in_processes(
     if wrong:
         raise RequestError(wrong)
     if len(results) < len(jobs):
-        raise interrupted(len(results), len(jobs))
+        raise interrupted(sum(one.error is None for one in results.values()), len(jobs))
     return [results[number] for number in range(len(jobs))]
 
 

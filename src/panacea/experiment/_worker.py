@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import time
 import warnings
 from collections.abc import Callable, Mapping
@@ -129,6 +130,8 @@ def work(connection: Connection, asks: bool, pages: bool, given: Given) -> None:
     import torch  # noqa: PLC0415
 
     os.setsid()  # Ctrl-C at the terminal reaches the other end only, which then asks us to stop
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # forgets one that came before
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     torch.set_num_threads(1)
     line = _Line(connection, asks)
     while (message := line.receive()) is not None and message[0] == "job":

@@ -140,7 +140,7 @@ def _run_here(jobs: Sequence[Job], listener: Listener, stop: Stop | None, pages:
         try:
             results.append(train_job(job, Relay(tell, partial(listener.on_note, number)), pages, given))
         except Interrupted as error:
-            raise interrupted(len(results), len(jobs)) from error
+            raise interrupted(sum(one.error is None for one in results), len(jobs)) from error
         listener.on_finish(number, results[-1])
     return results
 

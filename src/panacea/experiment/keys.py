@@ -24,6 +24,8 @@ _RANGE = re.compile(r"^(-?\d+)\.\.(-?\d+)$")
 _EXPONENT = re.compile(r"[+-]?\d+(\.\d*)?[eE][+-]?\d{1,3}")
 _STEPPED = re.compile(r"^(-?[\d.]+?)\.\.(-?[\d.]+):([\d.]+)$")
 
+_LONGEST = 10_000
+
 
 def parse_value(text: str) -> Any:
     """One value of the command line.
@@ -36,12 +38,14 @@ def parse_value(text: str) -> Any:
     text = text.strip()
     if match := _RANGE.match(text):
         first, last = int(match[1]), int(match[2])
+        _check_length(text, abs(last - first) + 1)
         return list(range(first, last + 1)) if first <= last else list(range(first, last - 1, -1))
     if match := _STEPPED.match(text):
         start, stop, step = (Decimal(part) for part in match.groups())
         count = int((stop - start) / step) + 1 if step > 0 else 0
         if count < 1:
             raise RequestError(f"'{text}' is not a range; write start..stop:step with a positive step")
+        _check_length(text, count)
         return [float(start + i * step) for i in range(count)]
     if "," in text and not text.startswith(("[", "{")):
         return [parse_value(part) for part in text.split(",") if part.strip()]
@@ -53,6 +57,11 @@ def parse_value(text: str) -> Any:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise RequestError(f"'{text}' cannot be read as a value") from error
+
+
+def _check_length(text: str, count: int) -> None:
+    if count > _LONGEST:
+        raise RequestError(f"'{text}' has {count:,} values; a range has at most {_LONGEST:,}")
 
 
 def parse_overrides(arguments: Iterable[str]) -> dict[str, Any]:

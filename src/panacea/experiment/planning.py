@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,7 +117,8 @@ def plan_comparison(keys: Mapping[str, Any], *, loaded: bool = True) -> Plan:
     """
     keys = dict(keys)
     target = keys.pop("target", None)
-    if target is not None and (isinstance(target, bool) or not isinstance(target, int | float)):
+    number = isinstance(target, int | float) and not isinstance(target, bool) and math.isfinite(target)
+    if target is not None and not number:
         raise RequestError(f"target={target}: a number is needed, the validation metric to be reached")
     given, seeds = _several(keys, "methods", "fedavg,fedavg_ft"), _several(keys, "seeds", "0..2")
     for extra in ("method", "seed"):
@@ -190,6 +192,9 @@ def _from_file(path: Path, keys: Mapping[str, Any]) -> _Entry:
         raise RequestError(
             f"methods: {path} was made for data={found['data']}, this comparison has data={keys['data']}"
         )
+    build_config(
+        {**({"data": keys["data"]} if "data" in keys else {}), **found}
+    )  # a typing error must not go unnoticed
     own = {key: value for key, value in found.items() if key.startswith("method.") or key in TUNED}
     ours = path.stem in ("best", f"best-{_title(name)}")
     return _Entry(_title(name) if ours else path.stem, name, own)

@@ -85,14 +85,14 @@ class Prices:
 
     def of(self, runs: Sequence[Outcome]) -> dict[str, float | int | None]:
         """The prices of one method: means over its runs, None where a run never gets there."""
-        bytes_, rounds = [], []
-        for run in runs:
-            target = self.reference.get((run.values, run.seed)) if self.target is None else self.target
-            bytes_.append(None if target is None else bytes_to(run.lines, target, self.higher))
-            rounds.append(rounds_to_share(run.lines, self.higher))
+        targets = [self.reference.get((run.values, run.seed)) if self.target is None else self.target for run in runs]
+        pairs = zip(runs, targets, strict=True)
+        bytes_ = [None if target is None else bytes_to(run.lines, target, self.higher) for run, target in pairs]
+        rounds = [rounds_to_share(run.lines, self.higher) for run in runs]
+        reached = sum(price is not None for price in bytes_)
         return {
             "bytes_to_target": _mean(bytes_),
-            "reached_target": sum(price is not None for price in bytes_),
+            "reached_target": None if None in targets else reached,  # the baseline's run failed: no target to reach
             "rounds_to_90": _mean(rounds),
         }
 

@@ -33,6 +33,7 @@ class Compared:
         values: of the varied keys.
         test: None if they have no client in common.
         corrected: p after Holm's correction over all tests of the comparison.
+        failed: whether a run of either failed; the seeds that did well would flatter, so there is no test.
     """
 
     first: str
@@ -40,12 +41,13 @@ class Compared:
     values: tuple[Any, ...]
     test: PairedTest | None
     corrected: float | None
+    failed: bool = False
 
     @property
     def note(self) -> str:
         """Where the test can say little."""
         if self.test is None:
-            return "no client in common"
+            return "a run failed" if self.failed else "no client in common"
         if not self.test.few:
             return ""
         return f"only {self.test.pairs - self.test.zeros} differences; {FEW_PAIRS} are needed for p < 0.05"
@@ -122,13 +124,14 @@ def compare_pairs(outcomes: Sequence[Outcome]) -> list[Compared]:
     groups: dict[tuple[Any, ...], dict[str, list[Outcome]]] = {}
     for outcome in outcomes:
         groups.setdefault(outcome.values, {}).setdefault(outcome.method, []).append(outcome)
-    found = [
-        (first, second, values, _test(methods[first], methods[second]))
-        for values, methods in groups.items()
-        for first, second in itertools.combinations(methods, 2)
-    ]
-    corrected = iter(holm([test.p for *_, test in found if test is not None]))
+    found = []
+    for values, methods in groups.items():
+        for first, second in itertools.combinations(methods, 2):
+            failed = any(run.error is not None for run in (*methods[first], *methods[second]))
+            test = None if failed else _test(methods[first], methods[second])
+            found.append((first, second, values, test, failed))
+    corrected = iter(holm([test.p for *_, test, _ in found if test is not None]))
     return [
-        Compared(first, second, values, test, None if test is None else next(corrected))
-        for first, second, values, test in found
+        Compared(first, second, values, test, None if test is None else next(corrected), failed)
+        for first, second, values, test, failed in found
     ]

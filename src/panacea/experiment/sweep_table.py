@@ -92,11 +92,11 @@ class Swept:
         """What was done."""
         about = f"{data_title(self.first)}" + (f", {self.request}" if self.request else "")
         unit = "%" if self.higher_is_better else "MSE"
-        return (
-            f"{about}: {self.first['metric']} ({unit}), {self.first['rounds']} rounds"
-            f"{cohort_title(next(o for o in self.outcomes if o.summary is not None))}, "
-            f"seeds {', '.join(map(str, self.seeds))}"
-        )
+        varied = {axis.key for axis in self.axes}  # the table says these itself
+        rounds = "" if "rounds" in varied else f", {self.first['rounds']} rounds"
+        known = next(o for o in self.outcomes if o.summary is not None)
+        cohort = "" if "cohort" in varied else cohort_title(known)
+        return f"{about}: {self.first['metric']} ({unit}){rounds}{cohort}, seeds {', '.join(map(str, self.seeds))}"
 
     @property
     def caption(self) -> str:
