@@ -146,6 +146,11 @@ def test_wrong_requests_get_one_line(
         assert word in err
 
 
+def test_a_file_for_another_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("data: fl60\nmethod: fedavg\nseeds: [0]\n")
+    test_wrong_requests_get_one_line(["mine.yaml"], ["mine.yaml is not a reproduction", "docs/reproduce.md"], capsys)
+
+
 def test_theory(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     some = ["theorem-3.2", "lemma"]  # all seven take their time
     monkeypatch.setattr(reproduced_theory, "check", lambda _, *settings: check(some, *settings))
