@@ -40,7 +40,7 @@ def unknown(what: str, given: str, allowed: Iterable[str]) -> RequestError:
     >>> str(unknown("method", "fedavgg", ["separate", "fedavg"]))
     "unknown method 'fedavgg'; did you mean 'fedavg'? allowed: fedavg, separate"
     """
-    names = sorted(allowed)
+    names = sorted(set(allowed))
     close = nearest(given, names)
     hint = f" did you mean '{close}'?" if close else ""
     return RequestError(f"unknown {what} '{given}';{hint} allowed: {', '.join(names)}")

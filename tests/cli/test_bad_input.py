@@ -127,6 +127,21 @@ def test_commands(arguments: list[str], words: list[str], capsys: pytest.Capture
     _refused(arguments, capsys, *words)
 
 
+def test_compare_names_its_own_keys(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command_line([*TWO, "roundz=3"]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("error: unknown key 'roundz'; did you mean 'rounds'? allowed: ")
+    allowed = err.strip().partition("allowed: ")[2].split(", ")
+    assert {"methods", "seeds", "target", "workers", "rounds", "data"} <= set(allowed)
+    assert not {"method", "seed"} & set(allowed)
+
+
+@pytest.mark.parametrize("command", ["run", "compare", "sweep", "reproduce"])
+def test_a_folder_is_not_a_file(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("folder.yaml").mkdir()
+    _refused([command, "folder.yaml"], capsys, "folder.yaml is a folder")
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [

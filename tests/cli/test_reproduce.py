@@ -24,6 +24,7 @@ def test_a_table_beside_the_paper(capsys: pytest.CaptureFixture[str], tmp_path: 
     assert run_command_line(["reproduce", *SHORT, "methods=fedavg,Panacea", "--out", "o"]) == 0
     out, err = capsys.readouterr()
     assert "97.9±9.7" in out
+    assert err.startswith("2 runs; expected time")
     assert "REDUCED: rounds=2 instead of 800" in out
     assert "worse*" in out
     (folder,) = (tmp_path / "o").glob("reproduce-panacea-table2-quick-*")  # keys of one's own: not the quick result
@@ -96,7 +97,8 @@ def test_the_list_says_what_can_be_run(capsys: pytest.CaptureFixture[str]) -> No
     assert run_command_line(["reproduce", "--list"]) == 0
     out = capsys.readouterr().out
     assert "panacea-table2" in out
-    assert "missing: celeba" in out
+    assert "missing: celeba: not in" in out
+    assert any("nothing/tpt48; place" in how for how in table["missing"])
 
 
 def test_missing_data_are_named(capsys: pytest.CaptureFixture[str]) -> None:
@@ -121,18 +123,32 @@ def test_missing_data_are_named(capsys: pytest.CaptureFixture[str]) -> None:
         (["nowhere.yaml"], ["nowhere.yaml: no such file"]),
         (["theory", "rounds=3"], ["trials, search and seeds"]),
         (["--list", "panacea-table2"], ["--list"]),
+        (["panacea-table2", "data="], ["data is empty"]),
+        (["panacea-table2", "data=fl60", "methods="], ["methods is empty"]),
+        (["panacea-table2", "data=fl60", "methods=,"], ["methods is empty"]),
+        (["panacea-table2", "data=fl60", "seeds=[]"], ["seeds is empty"]),
+        (["generator-gain", "data.clients="], ["data.clients is empty", "data.clients="]),
+        (["panacea-table2", "data=tpt48"], ["nothing can be run: tpt48: not in", "nothing/tpt48; place"]),
+        ([*SHORT, "--out", "/proc/x"], ["out=/proc/x: cannot write there"]),
+        ([*SHORT, "--out", "/etc/passwd"], ["out=/etc/passwd: cannot write there"]),
+        (["theory", "--out", "/etc/passwd"], ["out=/etc/passwd: cannot write there"]),
     ],
 )
 def test_wrong_requests_get_one_line(
     arguments: list[str], words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run_command_line(["reproduce", *arguments, "--quiet"]) == 2
+    assert run_command_line(["reproduce", *arguments]) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith("error: ")
     assert err.count("\n") == 1
     for word in words:
         assert word in err
+
+
+def test_a_file_for_another_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("data: fl60\nmethod: fedavg\nseeds: [0]\n")
+    test_wrong_requests_get_one_line(["mine.yaml"], ["mine.yaml is not a reproduction", "docs/reproduce.md"], capsys)
 
 
 def test_theory(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

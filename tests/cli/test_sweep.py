@@ -156,6 +156,29 @@ def test_wrong_requests_get_one_line(
         assert word in captured.err
 
 
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"base": 3}, ["base=3: keys with their values", "base: {data: fl60"]),
+        ({"space": [1, 2]}, ["space=[1, 2]: keys with their values", "space: {lr:"]),
+        ({"methods": {"a": 1}}, ["methods.a=1: methods is a list", "methods: [fedavg, ditto]"]),
+        ({"seeds": {"a": 1}}, ["seeds.a=1: seeds is a list"]),
+        ({"seeds": [0, 0]}, ["seeds=0,0: a seed is given twice"]),
+    ],
+)
+def test_a_file_of_the_wrong_shape(
+    changes: dict[str, Any], words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    test_wrong_requests_get_one_line([_write(**changes)], words, capsys)
+
+
+def test_every_allowed_key_is_listed_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command_line(["sweep", _write(foo=3)]) == 2
+    allowed = capsys.readouterr().err.strip().partition("allowed: ")[2].split(", ")
+    assert {"method", "out", "space"} <= set(allowed)
+    assert len(set(allowed)) == len(allowed)
+
+
 def test_without_optuna_the_extra_is_named(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
     assert run_command_line(["sweep", "quick", "search=optuna"]) == 2

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -193,6 +194,8 @@ def test_best_and_second_follow_the_metric_and_ties() -> None:
     assert ranks([80.0, 90.0, 85.0], False) == [1, 0, 2]
     assert ranks([90.001, 90.0, 85.0, None], True) == [1, 1, 2, 0]
     assert ranks([None, 3.0], True) == [0, 0]
+    assert ranks([0.361, 0.364, 1.2], False) == [1, 2, 0]
+    assert ranks([0.361, 0.364, 1.2], False, 2) == [1, 1, 2]  # shown as 0.36
 
 
 def _results(*outcomes: Outcome, **keys: Any) -> Results:
@@ -228,6 +231,31 @@ def test_the_table_by_hand() -> None:
         assert word in latex, word
     assert "| a_b | **85.00** ± 8.16 |" in results.markdown()
     assert "| <u>60.00</u> ± 0.00 |" in results.markdown()
+
+
+def test_the_numbers_of_a_column_have_the_same_decimals() -> None:
+    small = _results(
+        _outcome("a", [0.36, 0.36, 0.36], kind="mse", novel=1), _outcome("b", [0.3961, 0.5, 0.1], kind="mse", novel=1)
+    )
+    assert [str(row[1]) for row in small.table.cells()] == ["0.360 ± 0.000", "0.448 ± 0.052"]
+    assert [row[4].text for row in small.table.cells()] == ["0.360", "0.396"]
+    assert "| **0.360** ± 0.000 |" in small.markdown()
+    assert r"\textbf{0.360} $\pm$ 0.000" in small.latex()
+    assert small.table.records()[1]["mean"] == pytest.approx(0.44805)  # files keep all digits
+    assert small.table.title.startswith("fl60: mse, 8 rounds")
+    large = _results(_outcome("a", [0.5, 0.75], kind="mse"), _outcome("b", [3.0, 40.0], kind="mse"))
+    assert [str(row[1]) for row in large.table.cells()] == ["0.62 ± 0.12", "21.50 ± 18.50"]
+    assert {len(row[2].text.strip("[]").split(", ")[0].partition(".")[2]) for row in large.table.cells()} == {2}
+    three = _results(*(_outcome(name, [v, v + 0.5 * v * v]) for name, v in (("a", 0.01), ("b", 0.2), ("c", 0.6))))
+    medians = [row[3].text for row in three.test_cells()]
+    assert len({len(text.partition(".")[2]) for text in medians}) == 1, medians
+
+
+def test_a_target_that_no_run_reaches_is_told_from_a_failed_method() -> None:
+    failed = Outcome("c", (), 0, None, 0, directory=Path("r"), error="training diverged")
+    runs = [_outcome("a", [50.0, 60.0], lines=_lines(50, 60)), _outcome("b", [80.0, 90.0], lines=_lines(70, 90))]
+    cells = replace(_results(*runs, failed).table, target=80.0).cells()
+    assert [row[6].text for row in cells] == ["0 of 1 runs", "300 B", "-"]
 
 
 def test_a_failed_run_leaves_its_method_without_numbers() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from rich.table import Table
@@ -14,9 +14,11 @@ from panacea.cli.live import LiveTable
 from panacea.cli.progress import say
 from panacea.cli.show import console
 from panacea.cli.tuning import tuned_keys
-from panacea.errors import RequestError, RunFailure
+from panacea.errors import RequestError, RunFailure, unknown
 from panacea.experiment.comparison import run_comparison
+from panacea.experiment.config import ExperimentConfig
 from panacea.experiment.formats import Mark
+from panacea.experiment.keys import SECTIONS
 from panacea.experiment.planning import plan_comparison
 from panacea.report.comparison import write_comparison
 
@@ -37,6 +39,7 @@ def compare_methods(
     With `tune`, each method first gets a search of so many settings, and is compared with the best of them.
     """
     keys = flat_keys(arguments)
+    _check_names(keys)
     for name, option in (("workers", workers), ("target", target)):
         if option is not None and name in keys:
             raise RequestError(f"{name} is given twice, as a key and as --{name}")
@@ -64,6 +67,15 @@ def compare_methods(
         say(f"note: {note}")
     if failures:
         raise RunFailure(f"{len(failures)} of {len(plan.runs)} runs failed; the first: {failures[0]}")
+
+
+def _check_names(keys: Iterable[str]) -> None:
+    """A key that no run and no comparison has is named with those of a comparison."""
+    refused = {"method", "seed"}  # with their own words, by the plan
+    allowed = {*ExperimentConfig.model_fields, "methods", "seeds", "target", "workers"} - refused
+    for key in keys:
+        if key.partition(".")[0] not in SECTIONS and key not in allowed | refused:
+            raise unknown("key", key, allowed)
 
 
 _STYLES = {0: "", 1: "bold", 2: "underline"}

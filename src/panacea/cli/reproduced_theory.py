@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from panacea.cli.progress import say
-from panacea.cli.reproducing import described, show_table
+from panacea.cli.reproducing import described, make_folder, show_table
 from panacea.cli.show import console
 from panacea.core.files import write_atomically, write_csv, write_json
 from panacea.errors import RequestError, RunFailure
@@ -29,6 +29,7 @@ def reproduce_theory(entry: Entry, request: Request, folder: Path, command: str,
     if wrong or request.data or request.methods:
         raise RequestError(f"{entry.name} takes the keys trials, search and seeds, and no others")
     seed = next(iter(request.seeds), 0)
+    make_folder(folder)
     started = time.perf_counter()
     findings = list(check([], settings["trials"], seed, settings["search"]))
     records = [_record(finding) for finding in findings]

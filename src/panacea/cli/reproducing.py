@@ -70,13 +70,16 @@ def _reproduce(
     entry: Entry, request: Request, folder: Path, command: str, workers: int | None, *, as_json: bool, quiet: bool
 ) -> None:
     plan = make_plan(entry, request)
+    if not plan.planned:
+        why = dict.fromkeys(part.missing or f"{part.block.name} has none of these methods" for part in plan.parts)
+        raise RequestError(f"{entry.name}: nothing can be run: " + "; ".join(why))
+    make_folder(folder)  # before the first word: an error is one line
     if not quiet:
         for part in plan.parts:
             if part.missing:
                 say(f"note: {part.block.name} is not run: {part.missing}")
-        say(f"{len(plan.planned)} runs; expected time: {entry.time['quick' if request.quick else 'full']}")
-    if not plan.planned:
-        raise RequestError(f"{entry.name}: nothing can be run: " + "; ".join(part.missing for part in plan.parts))
+        many = f"{len(plan.planned)} run{'s' * (len(plan.planned) != 1)}"
+        say(f"{many}; expected time: {entry.time['quick' if request.quick else 'full']}")
     started = time.perf_counter()
     with _Bar(quiet) as bar:
         finished = run_batch([one.job for one in plan.planned], workers=workers, listener=bar, pages=False)
@@ -92,6 +95,18 @@ def _reproduce(
         say(f"written: {folder}")
     if len(found.failures) == len(finished):
         raise RunFailure(f"every run failed; the first: {found.failures[0]}")
+
+
+def make_folder(folder: Path) -> None:
+    """Make the folder of the results, so that one that cannot be written to is known before anything is run.
+
+    Raises:
+        RequestError: it cannot.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RequestError(f"out={folder.parent}: cannot write there ({error.strerror})") from error
 
 
 def described(command: str, seconds: float, finished: Sequence[Finished] = ()) -> dict[str, Any]:

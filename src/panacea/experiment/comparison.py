@@ -14,7 +14,7 @@ from panacea.experiment.plain_table import PLAIN_HEADER, Plain
 from panacea.experiment.planning import Plan
 from panacea.experiment.significance import TEST_TEXT, Compared, compare_pairs
 from panacea.experiment.sweep_table import Swept
-from panacea.experiment.table import shown
+from panacea.experiment.table import decimals_of, fixed
 
 __all__ = ["Results", "run_comparison"]
 
@@ -149,12 +149,12 @@ class Results:
 
     def test_cells(self) -> list[list[Mark]]:
         """A row per pair of methods; p below 0.05 after the correction is bold."""
-        rows = []
+        rows, decimals = [], decimals_of(one.test.median for one in self.tests if one.test is not None)
         for one in self.tests:
             numbers = ["0", "-", "-", "-"]
             if one.test is not None:
                 test = one.test
-                numbers = [str(test.pairs), shown(test.median), f"{test.effect:.2f}", _p_text(test.p)]
+                numbers = [str(test.pairs), fixed(test.median, decimals), f"{test.effect:.2f}", _p_text(test.p)]
             corrected = Mark(_p_text(one.corrected), rank=int(one.corrected is not None and one.corrected < 0.05))
             texts = [one.first, one.second, *map(str, one.values), *numbers]
             rows.append([*map(Mark, texts), corrected, Mark(one.note)][: len(self.test_header)])

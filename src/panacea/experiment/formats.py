@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from panacea.experiment.table import markdown_table, shown
+from panacea.experiment.table import fixed, markdown_table, shown
 
 __all__ = ["Mark", "latex_table", "marked_markdown", "ranks"]
 
@@ -22,20 +22,22 @@ class Mark:
         return self.text + self.around
 
 
-def ranks(values: Sequence[float | None], higher_is_better: bool) -> list[int]:
+def ranks(values: Sequence[float | None], higher_is_better: bool, decimals: int | None = None) -> list[int]:
     """1 for the best, 2 for the second, 0 for all others; what looks equal in the table ranks equal.
+
+    Without `decimals` every number is shown by itself, see `shown`.
 
     >>> ranks([81.254, 90.0, 81.249, None], True), ranks([81.254, 90.0, 81.249, None], False), ranks([5.0], True)
     ([2, 1, 2, 0], [1, 2, 1, 0], [0])
     """
-    known = {float(shown(value)) for value in values if value is not None}
     if sum(value is not None for value in values) < 2:  # best of one says nothing
         return [0] * len(values)
-    order = sorted(known, reverse=higher_is_better)[:2]
-    return [
-        0 if value is None or float(shown(value)) not in order else order.index(float(shown(value))) + 1
+    seen = [
+        None if value is None else float(shown(value) if decimals is None else fixed(value, decimals))
         for value in values
     ]
+    order = sorted({value for value in seen if value is not None}, reverse=higher_is_better)[:2]
+    return [0 if value is None or value not in order else order.index(value) + 1 for value in seen]
 
 
 def marked_markdown(header: Sequence[str], rows: Sequence[Sequence[Mark]]) -> str:

@@ -95,6 +95,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
         content = yaml.load(path.read_text(encoding="utf-8"), Loader=_UniqueKeys)  # noqa: S506  (a safe loader)
     except FileNotFoundError as error:
         raise RequestError(f"{path}: no such file") from error
+    except IsADirectoryError as error:
+        raise RequestError(f"{path} is a folder; a YAML file is needed") from error
     except (OSError, UnicodeDecodeError) as error:
         raise RequestError(f"{path}: cannot be read ({error})") from error
     except yaml.YAMLError as error:

@@ -12,7 +12,7 @@ from panacea.experiment.formats import Mark, ranks
 from panacea.experiment.outcome import Outcome, cohort_title
 from panacea.experiment.prices import Prices, target_text
 from panacea.experiment.significance import interval_of
-from panacea.experiment.table import attack_title, average, between, data_title, shown
+from panacea.experiment.table import attack_title, average, between, data_title, decimals_of, fixed
 
 __all__ = ["PLAIN_HEADER", "Plain", "metric_bounds", "size_text"]
 
@@ -24,6 +24,7 @@ _AVERAGED = (
     "final_mean", "worst_decile", "novel_mean", "novel_std", "train_seconds", "rounds_per_second", "bytes_down",
     "bytes_up", "gini", "jain", "gap",
 )  # fmt: skip
+_COLUMNS = (("mean", "std_clients"), ("low", "high"), ("std_seeds",), ("worst_decile",), ("novel_mean", "novel_std"))
 _MARKS = {"nothing": "", "links": " +", "train split": " *"}
 
 
@@ -77,10 +78,10 @@ class Plain:
     def title(self) -> str:
         """What was done."""
         first = self._done[0].summary or {}
-        unit = "%" if self.higher_is_better else "MSE"
+        unit = " (%)" if self.higher_is_better else ""
         seeds = ", ".join(map(str, sorted({outcome.seed for outcome in self.outcomes})))
         return (
-            f"{data_title(first)}: {first['metric']} ({unit}), {first['rounds']} rounds"
+            f"{data_title(first)}: {first['metric']}{unit}, {first['rounds']} rounds"
             f"{cohort_title(self._done[0])}, {first['clients']} clients, seeds {seeds}{attack_title(first)}"
         )
 
@@ -129,25 +130,26 @@ class Plain:
         """The rows under `PLAIN_HEADER`; they have no second line."""
         records, higher = self._records, self.higher_is_better
         columns = ("mean", "worst_decile", "novel_mean")
-        places = {name: ranks([record[name] for record in records], higher) for name in columns}
+        decimals = _decimals(records)
+        places = {name: ranks([record[name] for record in records], higher, decimals[name]) for name in columns}
         uses = {outcome.method: (outcome.summary or {}).get("novel_uses", "nothing") for outcome in self._done}
         rows = []
         for number, r in enumerate(records):
+            text = {name: fixed(r[name], digits) for name, digits in decimals.items()}
             mean, worst, novel = (
-                Mark("failed" if name == "mean" and r[name] is None else shown(r[name]), rank=places[name][number])
+                Mark("failed" if name == "mean" and r[name] is None else text[name], rank=places[name][number])
                 for name in columns
             )
-            low, high = shown(r["low"]), shown(r["high"])
             rows.append(
                 [
                     Mark(r["method"]),
-                    Mark(mean.text, "" if r["mean"] is None else f" ± {shown(r['std_clients'])}", mean.rank),
-                    Mark("-" if r["low"] is None else f"[{low}, {high}]"),
-                    Mark(shown(r["std_seeds"])),
+                    Mark(mean.text, "" if r["mean"] is None else f" ± {text['std_clients']}", mean.rank),
+                    Mark("-" if r["low"] is None else f"[{text['low']}, {text['high']}]"),
+                    Mark(text["std_seeds"]),
                     worst,
                     Mark(
                         novel.text,
-                        "" if r["novel_mean"] is None else f" ± {shown(r['novel_std'])}{_MARKS[uses[r['method']]]}",
+                        "" if r["novel_mean"] is None else f" ± {text['novel_std']}{_MARKS[uses[r['method']]]}",
                         novel.rank,
                     ),
                     Mark(_target_text(r)),
@@ -158,9 +160,15 @@ class Plain:
         return rows
 
 
+def _decimals(records: Sequence[dict[str, Any]]) -> dict[str, int]:
+    """The decimals of the metric's numbers: the same for all that stand in one column."""
+    found = {names: decimals_of(record[name] for record in records for name in names) for names in _COLUMNS}
+    return {name: digits for names, digits in found.items() for name in names}
+
+
 def _target_text(record: dict[str, Any]) -> str:
-    """The price, or how many runs paid it."""
-    if record["bytes_to_target"] is not None or not record["reached_target"]:
+    """The price, or how many runs paid it; nothing where the method has no numbers."""
+    if record["bytes_to_target"] is not None or record["reached_target"] is None:
         return size_text(record["bytes_to_target"])
     return f"{record['reached_target']} of {record['seeds']} runs"
 

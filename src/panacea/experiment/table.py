@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -11,6 +12,8 @@ __all__ = [
     "average",
     "between",
     "data_title",
+    "decimals_of",
+    "fixed",
     "markdown_table",
     "shown",
 ]
@@ -57,6 +60,25 @@ def shown(value: float | None, digits: int = 2) -> str:
     if value is None:
         return "-"
     return f"{value:.{digits}f}" if abs(value) >= 1 or value == 0 else f"{value:.3g}"
+
+
+def decimals_of(values: Iterable[float | None]) -> int:
+    """The decimals that all numbers of a column are shown with: two, or three digits of the largest if it is below 1.
+
+    >>> decimals_of([0.36, 0.3957]), decimals_of([0.707, 19.09]), decimals_of([0.0012, None]), decimals_of([])
+    (3, 2, 5, 2)
+    """
+    largest = max((abs(value) for value in values if value is not None and math.isfinite(value)), default=0.0)
+    return 2 if largest >= 1 or largest == 0 else 2 - math.floor(math.log10(largest))
+
+
+def fixed(value: float | None, decimals: int) -> str:
+    """A number in a column of so many decimals.
+
+    >>> fixed(0.36, 3), fixed(None, 3), fixed(-0.001, 2)
+    ('0.360', '-', '0.00')
+    """
+    return "-" if value is None else f"{round(value, decimals) + 0.0:.{decimals}f}"  # no -0.00
 
 
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

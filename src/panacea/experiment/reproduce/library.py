@@ -43,8 +43,14 @@ def read_entry(path: Path) -> Entry:
         content: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise RequestError(f"{path}: no such file") from error
+    except IsADirectoryError as error:
+        raise RequestError(f"{path} is a folder; a YAML file is needed") from error
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise RequestError(f"{path}: cannot be read as YAML") from error
     if not isinstance(content, dict):
         raise RequestError(f"{path}: expected keys and values, found {type(content).__name__}")
+    if not set(content) & {"paper", "blocks", "rows", "theory"}:  # a file for `panacea run`, say
+        raise RequestError(
+            f"{path} is not a reproduction: it has no paper, blocks and rows; docs/reproduce.md says how"
+        )
     return validated(Entry, {str(key): value for key, value in content.items()}, f"{path.name}: ")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from panacea.data.load import load_keys, resolve_keys
-from panacea.data.paths import MissingFilesError
+from panacea.data.paths import MissingFilesError, data_root
 from panacea.data.registry import find_dataset
 from panacea.errors import RequestError, unknown
 from panacea.experiment.batch import Job
@@ -20,6 +20,7 @@ from panacea.experiment.sweep import check_config
 __all__ = ["Part", "Plan", "Planned", "Request", "make_plan", "whereabouts"]
 
 _FIXED = ("method", "seed", "attack", "defence")
+_EXAMPLES = {"data": "fl60", "methods": "fedavg,panacea", "seeds": "0..4"}
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,11 @@ class Request:
             if name in rest:
                 hint = f"; methods={rest[name]} chooses rows" if name == "method" else ""
                 raise RequestError(f"{name}={rest[name]}: the reproduction says so itself{hint}")
-        data, methods, seeds = (_several(rest.pop(name, None)) for name in ("data", "methods", "seeds"))
+        chosen = {name: rest.pop(name) for name in _EXAMPLES if name in rest}
+        for name, value in chosen.items():
+            if value in (None, []):  # nothing is not everything
+                raise RequestError(f"{name} is empty; leave it out for all, or give some: {name}={_EXAMPLES[name]}")
+        data, methods, seeds = (_several(chosen.get(name)) for name in _EXAMPLES)
         if not all(isinstance(seed, int) and not isinstance(seed, bool) and seed >= 0 for seed in seeds):
             raise RequestError(f"seeds={','.join(map(str, seeds))}: seeds are whole numbers, for example seeds=0..4")
         folder = Path(str(rest.pop("out"))) if "out" in rest else Path("runs")
@@ -129,7 +134,7 @@ def whereabouts(block: Block, root: Path | None = None) -> tuple[str, str]:
     own, other = find_dataset(block.data), block.stand_in
     if _at_hand(block.data, root):
         return own.files(root), ""
-    how = f"{block.data}: {own.card.get}"
+    how = f"{block.data}: not in {data_root(root) / block.data}; {own.card.get}"
     if other is not None and _at_hand(str(other.keys.get("data.base", other.data)), root):  # whose images it takes
         return "stand-in", how
     return "missing", how
@@ -166,6 +171,9 @@ def _part(entry: Entry, block: Block, request: Request) -> Part:
     keys |= request.keys
     if block.axis is not None and block.axis.key in keys:
         values = tuple(_several(keys.pop(block.axis.key)))
+        if not values:
+            some = ",".join(map(str, block.axis.values[:2]))
+            raise RequestError(f"{block.axis.key} is empty; give its values, for example {block.axis.key}={some}")
     skip = (block.quick.skip or "") if request.quick and not request.data else ""  # asked for by name, it is run
     if keys.get("data.clients") != full.get("data.clients"):
         label = "; ".join(filter(None, (label, f"{keys['data.clients']} clients only")))

@@ -50,6 +50,7 @@ class _Stop(BaseModel):
 
 
 _OWN = (*_Keys.model_fields, "base", "space", "stop", "method", "methods", "seeds")
+_BELOW = {"base": "base: {data: fl60, rounds: 100}", "space": "space: {lr: [0.01, 0.1]}"}
 _STOPS = ("halving", "none")
 
 
@@ -166,6 +167,11 @@ def _sides(flat: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     own, base, direct = dict[str, Any](), dict[str, Any](), dict[str, Any]()
     for key, value in flat.items():
         head, _, rest = key.partition(".")
+        if key in _BELOW:
+            raise RequestError(f"{key}={value}: keys with their values are needed below it, for example {_BELOW[key]}")
+        if head in ("methods", "seeds") and key != head:
+            some = "[fedavg, ditto]" if head == "methods" else "[0, 1, 2]"
+            raise RequestError(f"{key}={value}: {head} is a list without keys, for example {head}: {some}")
         if head == "base":
             base[_section_name(rest)] = value
         elif head in SECTIONS and key != "method":
@@ -196,7 +202,7 @@ def _several(
     if not values:
         raise RequestError(f"{one}s is missing; for example {one}s={example}")
     if len(set(map(str, values))) != len(values):
-        raise RequestError(f"{one}s={','.join(map(str, values))}: one is given twice")
+        raise RequestError(f"{one}s={','.join(map(str, values))}: a {one} is given twice")
     return values
 
 

@@ -101,22 +101,21 @@ def _unit(suite: Suite) -> str:
 
 def headline(suite: Suite) -> list[dict[str, str]]:
     """A few large numbers."""
-    known = [(mean, one) for one in suite.series if (mean := _mean(one.numbers("mean"))) is not None]
-    cards = []
-    if known:
-        best, winner = (max if suite.higher_is_better else min)(known, key=lambda pair: pair[0])
+    cards, found = [], _best(suite, "mean")
+    if found is not None:
+        value, winner, whose = found
         around = between(winner.numbers("mean"))
-        more = sum(shown(mean) == shown(best) for mean, _ in known) - 1  # what looks equal is
-        name = f"best {suite.metric}: {winner.label}" + (f" and {more} more" if more else "")
         cards.append(
             {
-                "value": f"{shown(best)}{_unit(suite)}",
-                "name": suite.metric if len(known) == 1 else name,
+                "value": value,
+                "name": suite.metric if len(suite.series) == 1 else f"best {suite.metric}: {whose}",
                 "note": "" if around is None else f"± {shown(around)} over {len(winner.runs)} seeds",
             }
         )
-        cards += _card(suite, winner, "worst_decile", "worst decile")
-        cards += _card(suite, winner, "novel_mean", "novel clients")
+    for key, name in (("worst_decile", "worst decile"), ("novel_mean", "novel clients")):
+        found = _best(suite, key)
+        if found is not None:
+            cards.append({"value": found[0], "name": name, "note": found[2]})
     first = suite.runs[0].summary
     many = sorted({int(run.summary["clients"]) for run in suite.runs if run.summary.get("clients")})
     if many:
@@ -132,9 +131,14 @@ def _span(values: list[int]) -> str:
     return "-".join(dict.fromkeys(f"{value:,}" for value in (values[0], values[-1]))) if values else "-"
 
 
-def _card(suite: Suite, one: Series, key: str, name: str) -> list[dict[str, str]]:
-    value = _mean(one.numbers(key))
-    return [] if value is None else [{"value": f"{shown(value)}{_unit(suite)}", "name": name, "note": one.label}]
+def _best(suite: Suite, key: str) -> tuple[str, Series, str] | None:
+    """The best of a number, the series that has it, and its name with the count of those that look equal."""
+    known = [(mean, one) for one in suite.series if (mean := _mean(one.numbers(key))) is not None]
+    if not known:
+        return None
+    best, winner = (max if suite.higher_is_better else min)(known, key=lambda pair: pair[0])
+    more = sum(shown(mean) == shown(best) for mean, _ in known) - 1  # what looks equal is
+    return f"{shown(best)}{_unit(suite)}", winner, winner.label + (f" and {more} more" if more else "")
 
 
 def overview(suite: Suite) -> dict[str, Any]:
