@@ -44,7 +44,7 @@ def test_run_writes_everything_the_product_promises(capsys: pytest.CaptureFixtur
     assert len(run.name.rpartition("-")[2]) == 6
     assert {path.name for path in run.iterdir()} == {
         "config.yaml", "metrics.jsonl", "timings.jsonl", "clients.csv", "summary.json", "checkpoint", "graph.npz",
-        "report.html", "figures", "graph.json",
+        "views.npz", "report.html", "figures", "graph.json",
     }  # fmt: skip
     assert {path.name for path in (run / "checkpoint").iterdir()} == {"round-00000002", "round-00000004"}
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]

@@ -311,7 +311,7 @@ def test_derived_measures(tmp_path: Path) -> None:
         {"round": 10, "mean": 50.0}, {"round": 20, "mean": 88.0}, {"round": 30, "mean": 91.0},
         {"round": 40, "mean": 95.0, "group_weight": 0.7},
     ]  # fmt: skip
-    (tmp_path / "metrics.jsonl").write_text("\n".join(json.dumps(line) for line in lines))
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert DERIVED["pooled"](tmp_path) == pytest.approx((80 + 3 * 60) / 4)
     assert DERIVED["pooled_novel"](tmp_path) == 40
     assert DERIVED["curve_mean"](tmp_path) == pytest.approx(81)

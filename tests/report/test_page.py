@@ -283,7 +283,7 @@ def test_unfinished_runs_are_left_out_and_named(runs: Path, tmp_path: Path, caps
     ("file", "content"),
     [
         ("clients.csv", "nonsense"), ("summary.json", "{"), ("summary.json", "{}"), ("config.yaml", "- [", ),
-        ("metrics.jsonl", "{"), ("graph.npz", "x"), ("views.npz", "x"), ("timings.jsonl", "}\n"),
+        ("metrics.jsonl", "{\n"), ("graph.npz", "x"), ("views.npz", "x"), ("timings.jsonl", "}\n"),
     ],
 )  # fmt: skip
 def test_damaged_files_are_named(
