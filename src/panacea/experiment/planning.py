@@ -146,7 +146,7 @@ def _several(keys: dict[str, Any], name: str, example: str) -> list[Any]:
     if not values:
         raise RequestError(f"{name} is missing; for example {name}={example}")
     if len(set(map(str, values))) != len(values):
-        raise RequestError(f"{name}={','.join(map(str, values))}: a name is given twice")
+        raise RequestError(f"{name}={','.join(map(str, values))}: a {name[:-1]} is given twice")
     return values
 
 
