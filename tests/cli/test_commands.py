@@ -13,6 +13,7 @@ import yaml
 
 import panacea
 from panacea.cli import run_command_line
+from tests.cli.printed import said
 from tests.toy import wait_for_first_round
 
 SMALL = ["data=fl60", "data.clients=6", "rounds=4", "local_steps=2", "eval_every=2"]
@@ -23,16 +24,8 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def _json(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
-    assert run_command_line([*arguments, "--json"]) == 0
-    out = capsys.readouterr().out
-    assert out.count("\n") == 1
-    found: dict[str, object] = json.loads(out)
-    return found
-
-
 def test_run_writes_everything_the_product_promises(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    summary = _json(["run", *SMALL, "method=fedavg_ft", "checkpoint_every=2"], capsys)
+    summary = said(["run", *SMALL, "method=fedavg_ft", "checkpoint_every=2"], capsys)
     for key in (
         "method", "data", "seed", "rounds", "metric", "mean", "std", "best_mean", "best_round", "final_mean",
         "novel_mean", "novel_std", "worst_decile", "bytes_down", "bytes_up", "train_seconds", "rounds_per_second",
@@ -69,32 +62,32 @@ def test_run_writes_everything_the_product_promises(capsys: pytest.CaptureFixtur
 
 
 def test_a_finished_run_is_shown_not_repeated(capsys: pytest.CaptureFixture[str]) -> None:
-    first = _json(["run", *SMALL, "method=separate"], capsys)
-    again = _json(["run", *SMALL, "method=separate"], capsys)
+    first = said(["run", *SMALL, "method=separate"], capsys)
+    again = said(["run", *SMALL, "method=separate"], capsys)
     assert first == again  # train_seconds too: nothing was trained
-    anew = _json(["run", *SMALL, "method=separate", "--fresh"], capsys)
+    anew = said(["run", *SMALL, "method=separate", "--fresh"], capsys)
     assert anew["mean"] == first["mean"]
     assert anew["train_seconds"] != first["train_seconds"]
 
 
 def test_a_stored_configuration_is_a_request(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    first = _json(["run", *SMALL, "method=fedprox", "method.mu=0.3"], capsys)
+    first = said(["run", *SMALL, "method=fedprox", "method.mu=0.3"], capsys)
     config = str(Path(str(first["directory"])) / "config.yaml")
-    assert _json(["run", config], capsys)["directory"] == first["directory"]
-    other = _json(["run", config, "seed=1", "data.seed=1"], capsys)
+    assert said(["run", config], capsys)["directory"] == first["directory"]
+    other = said(["run", config, "seed=1", "data.seed=1"], capsys)
     assert other["seed"] == 1
 
 
 def test_nested_and_dotted_yaml_mean_the_same(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("data: {name: fl60, clients: 6}\nmethod: fedavg\nrounds: 1\nlr: 1e-2\n")
     (tmp_path / "b.yaml").write_text("data: fl60\ndata.clients: 6\nmethod: {name: fedavg}\nrounds: 1\nlr: 0.01\n")
-    a, b = (_json(["run", name], capsys)["directory"] for name in ("a.yaml", "b.yaml"))
+    a, b = (said(["run", name], capsys)["directory"] for name in ("a.yaml", "b.yaml"))
     assert a == b
 
 
 def test_the_engine_and_the_block_do_not_change_the_metrics(capsys: pytest.CaptureFixture[str]) -> None:
     found = [
-        _json(["run", *SMALL, "method=fedavg", *extra], capsys)
+        said(["run", *SMALL, "method=fedavg", *extra], capsys)
         for extra in ([], ["engine=sequential"], ["block=1"], ["threads=2"])
     ]
     assert len({str(summary["directory"]) for summary in found}) == 4
@@ -107,7 +100,7 @@ def test_compare_prints_one_table(capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     for word in ("separate", "fedavg", "worst decile", "novel clients", "95 %", "seeds 0, 1"):
         assert word in out
-    found = _json(keys, capsys)
+    found = said(keys, capsys)
     assert [row["method"] for row in found["table"]] == ["separate", "fedavg"]  # type: ignore[attr-defined, index]
     assert len(found["runs"]) == 4  # type: ignore[arg-type]
 
@@ -128,9 +121,9 @@ def test_lists_and_explanations(capsys: pytest.CaptureFixture[str]) -> None:
         out = capsys.readouterr().out
         for word in words:
             assert word in out, (arguments, word)
-    assert _json(["methods", "fedprox"], capsys)["name"] == "fedprox"
-    assert _json(["datasets", "fl60"], capsys)["name"] == "fl60"
-    assert "fedavg" in _json(["methods"], capsys)
+    assert said(["methods", "fedprox"], capsys)["name"] == "fedprox"
+    assert said(["datasets", "fl60"], capsys)["name"] == "fl60"
+    assert "fedavg" in said(["methods"], capsys)
     assert not (Path.cwd() / "runs").exists()
 
 
@@ -190,9 +183,9 @@ def test_a_new_method_outside_the_package(capsys: pytest.CaptureFixture[str], tm
     (tmp_path / "my_methods.py").write_text(DITTO_LIKE)
     request = ["run", *SMALL, "rounds=10", "method=my_methods:Personal"]
     request.remove("rounds=4")
-    found = _json([*request, "method.lam=0.1"], capsys)
+    found = said([*request, "method.lam=0.1"], capsys)
     assert found["method"] == "my_methods.Personal"
-    reference = _json([*[r for r in request if not r.startswith("method")], "method=fedavg"], capsys)
+    reference = said([*[r for r in request if not r.startswith("method")], "method=fedavg"], capsys)
     assert found["bytes_up"] == reference["bytes_up"]
     run, plain = (
         Path(str(one["directory"])) / "checkpoint/round-00000010/state.safetensors" for one in (found, reference)
@@ -214,9 +207,9 @@ def test_a_new_method_through_an_entry_point(
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: own-package\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[panacea.methods]\nown_personal = ep_methods:Personal\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    found = _json(["run", *SMALL, "method=own_personal"], capsys)
+    found = said(["run", *SMALL, "method=own_personal"], capsys)
     assert found["rounds"] == 4
-    assert "own_personal" in _json(["methods"], capsys)
+    assert "own_personal" in said(["methods"], capsys)
 
 
 def _python(code: str) -> subprocess.CompletedProcess[str]:

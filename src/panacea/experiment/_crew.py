@@ -8,6 +8,7 @@ import signal
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -107,6 +108,7 @@ class _Crew:
 @contextlib.contextmanager
 def _interrupts_held() -> Iterator[None]:
     """Ctrl-C waits; a process started meanwhile holds it back until `work` lets go."""
+    resource_tracker.ensure_running()  # starting it later would let Ctrl-C through again
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from panacea.evaluation.statistics import FEW_SEEDS
 from panacea.experiment.formats import Mark, ranks
 from panacea.experiment.outcome import Outcome, cohort_title
 from panacea.experiment.prices import Prices, target_text
@@ -90,13 +91,14 @@ class Plain:
         """How to read it."""
         attacked = any((outcome.summary or {}).get("attackers") for outcome in self._done)
         whose = "honest clients (attackers do not count)" if attacked else "clients"
-        drawn = "seeds and clients" if len({outcome.data_seed for outcome in self._done}) > 1 else "clients"
+        seeds = len({outcome.data_seed for outcome in self._done})
+        drawn = "clients" if seeds == 1 else "seeds and clients" if seeds > FEW_SEEDS else "seeds (Student's t)"
         summaries = [outcome.summary or {} for outcome in self._done]
         novel = {summary.get("novel_uses") for summary in summaries if summary.get("novel_mean") is not None}
         uses = [text for use, text in _NOVEL.items() if use in novel]
         return (
             f"mean over {whose} and seeds at the round chosen on validation data; ± clients and ± seeds are standard "
-            f"deviations; bootstrap interval over {drawn}; bytes to target: sent both ways until "
+            f"deviations; {'bootstrap ' * (seeds == 1 or seeds > FEW_SEEDS)}interval over {drawn}; bytes to target: sent both ways until "
             f"{target_text(self.target, self.methods)}; rounds to 90 % of the last validation metric; seconds of "
             "training per run" + (f"; novel clients: {', '.join(uses)}" if uses else "")
         )
