@@ -68,22 +68,34 @@ def write(swept: Any, folder: Path, stem: str, command: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     records = swept.records()
     write_csv(folder / f"{stem}.csv", list(records[0]), [list(record.values()) for record in records])
-    text = f"{swept.markdown()}\n{flatness(swept)}\n`{command}`\n\n![the curve]({stem}.png)\n"
+    text = f"{curves(swept)}\n{flatness(swept)}\n`{command}`\n\n![the curve]({stem}.png)\n"
     write_atomically(folder / f"{stem}.md", text)
     image = io.BytesIO()
     draw_curves(swept).savefig(image, format="png")
     write_atomically(folder / f"{stem}.png", image.getvalue())
 
 
+def curves(swept: Any) -> str:
+    """The table with title and caption."""
+    from panacea.experiment.formats import marked_markdown
+
+    caption = f"{swept.caption[0].upper()}{swept.caption[1:]}. Failed: a run diverged. Best bold, second underlined."
+    return f"**{swept.title}**\n\n{marked_markdown(swept.header, swept.cells())}\n{caption}\n"
+
+
 def flatness(swept: Any) -> str:
-    """Every method's mean drop over the ratios above 0, the least first."""
+    """Every method's mean drop over the ratios above 0, the least first; one with diverged runs has none and is last."""
     from panacea.experiment.table import markdown_table
 
-    drops = {line.method: [cell.drop for cell in line.cells[1:]] for line in swept.lines()}
-    mean = {method: statistics.fmean(some) for method, some in drops.items() if some and None not in some}
-    rows = [[m, f"{mean[m]:.2f}", f"{drops[m][-1]:.2f}"] for m in sorted(mean, key=lambda m: mean[m])]
-    last = swept.axes[0].values[-1]
-    return markdown_table(["the least drop first", "mean drop over ratios above 0", f"drop at {last}"], rows)
+    last, rows = swept.axes[0].values[-1], []
+    for line in swept.lines():
+        drops = [cell.drop for cell in line.cells[1:]]
+        lost = len(swept.seeds) * len(drops) - sum(len(cell.runs) for cell in line.cells[1:])
+        known = None not in drops
+        texts = [f"{statistics.fmean(drops):.2f}", f"{drops[-1]:.2f}"] if known else ["-", "-"]
+        rows.append((lost, statistics.fmean(drops) if known else 0.0, [line.method, *texts, str(lost)]))
+    header = ["the flattest first", "mean drop over ratios above 0", f"drop at {last}", "diverged runs"]
+    return markdown_table(header, [row for *_, row in sorted(rows)])
 
 
 def main() -> None:
@@ -112,7 +124,7 @@ def main() -> None:
                 if getattr(given, name) != parser.get_default(name):
                     command += f" --{name} {getattr(given, name)}"
             write(swept, given.out, f"robustness_{data}_{attack}", command)
-            print(f"\n{swept.markdown()}\n{flatness(swept)}")
+            print(f"\n{curves(swept)}\n{flatness(swept)}")
 
 
 if __name__ == "__main__":

@@ -36,7 +36,8 @@ def draw_curves(swept: Swept) -> Figure:
         axes.grid(alpha=0.25)
         for line in (line for line in lines if line.other == other):
             _curve(axes, swept, line, methods.index(line.method))
-        axes.set_xlabel(_AXES.get(swept.axes[0].key, swept.axes[0].key))
+        lost = any(cell.mean is None for line in lines for cell in line.cells)
+        axes.set_xlabel(_AXES.get(swept.axes[0].key, swept.axes[0].key) + (" (x: a run failed)" if lost else ""))
         if len(swept.axes) > 1:
             axes.set_title(f"{swept.axes[1].key}={other}", fontsize=9)
         panels.append(axes)
@@ -62,6 +63,12 @@ def _curve(axes: Axes, swept: Swept, line: Line, number: int) -> None:
         axes.fill_between(place, np.maximum(mean - around, 0), top, color=colour, alpha=0.13, linewidth=0)
     look: dict[str, Any] = {"marker": _MARKERS[number % len(_MARKERS)], "markersize": 4, "linewidth": 1.4}
     axes.plot(place, mean, color=colour, label=line.method, linestyle="-" if number < len(COLOURS) else "--", **look)
+    lost = np.isnan(mean)
+    if lost.any():  # beside each other along the lower edge
+        width = (place.max() - place.min()) / max(len(place) - 1, 1)
+        edge = axes.get_xaxis_transform()
+        beside = place[lost] + 0.09 * width * (number - 3)
+        axes.plot(beside, np.full(lost.sum(), 0.02), "x", color=colour, markersize=5, transform=edge, clip_on=False)
     if not axis.numeric:
         axes.set_xticks(place, [str(value) for value in axis.values])
 
