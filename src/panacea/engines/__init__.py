@@ -50,6 +50,8 @@ def make_engine(
     device = device or torch.device("cpu")
     target.to(device)
     samples = Samples(federation, streams, device, target.initial.dtype)
+    if precision == "bf16" and target.initial.dtype != torch.float32:
+        raise RequestError("engine.precision=bf16 computes in float32; use dtype=float32")
     if name == "vectorised":
         return VectorisedEngine(target, samples, local, block, forward, traced, captured, precision)
     if name == "sequential":
