@@ -9,11 +9,12 @@ from panacea.data.federation import Federation
 from panacea.engines.base import Engine, LocalSettings, Samples, Scores
 from panacea.engines.forward import prepare_for_loop
 from panacea.engines.sequential import SequentialEngine
-from panacea.engines.vectorised import VectorisedEngine, default_block
+from panacea.engines.sizing import default_block, server_device
+from panacea.engines.vectorised import VectorisedEngine
 from panacea.errors import RequestError, unknown
 from panacea.models.target import TargetModel
 
-__all__ = ["ENGINES", "Engine", "LocalSettings", "Scores", "default_block", "make_engine"]
+__all__ = ["ENGINES", "Engine", "LocalSettings", "Scores", "default_block", "make_engine", "server_device"]
 
 ENGINES = ("vectorised", "sequential")
 
@@ -31,6 +32,7 @@ def make_engine(
     traced: bool = False,
     captured: bool = True,
     precision: str = "float32",
+    server: torch.device | None = None,
 ) -> Engine:
     """An engine by name, with the federation's samples on its device.
 
@@ -46,6 +48,7 @@ def make_engine(
         traced: record the gradient once and replay it (vectorised); pays off after some hundred steps.
         captured: on a GPU, local steps as captured graphs (vectorised).
         precision: of matrix products, see `panacea.engines.precision` (vectorised).
+        server: where the server works, the device by default (vectorised).
     """
     device = device or torch.device("cpu")
     target.to(device)
@@ -53,7 +56,7 @@ def make_engine(
     if precision == "bf16" and target.initial.dtype != torch.float32:
         raise RequestError("engine.precision=bf16 computes in float32; use dtype=float32")
     if name == "vectorised":
-        return VectorisedEngine(target, samples, local, block, forward, traced, captured, precision)
+        return VectorisedEngine(target, samples, local, block, forward, traced, captured, precision, server)
     if name == "sequential":
         if precision != "float32":
             raise RequestError(f"engine.precision={precision}: the sequential engine is the exact reference")

@@ -94,7 +94,10 @@ class StepGraphs:
         except Exception as error:  # whatever a step does, it can also be done without a graph
             torch.cuda.synchronize()
             if not self.hopeless:
-                what = str(error).splitlines()[0] if str(error) else type(error).__name__
+                first: BaseException = error
+                while first.__context__ is not None:  # what ends a capture hides what went wrong in it
+                    first = first.__context__
+                what = str(first).splitlines()[0] if str(first) else type(first).__name__
                 warnings.warn(f"{type(method).__name__}: local steps are not captured ({what})", stacklevel=2)
             self.hopeless.add(kind)
             return None
@@ -211,7 +214,8 @@ def _named(tree: Tree) -> Iterator[tuple[str, Tensor]]:
 def _content(value: object, depth: int = 0) -> Hashable:
     """Equal for methods that do the same: programmes are made anew for every evaluation."""
     if isinstance(value, Method) and depth < 4:
-        return type(value), tuple((name, _content(v, depth + 1)) for name, v in sorted(vars(value).items()))
+        own = ((name, v) for name, v in sorted(vars(value).items()) if not name.startswith("_"))
+        return type(value), tuple((name, _content(v, depth + 1)) for name, v in own)
     if isinstance(value, BaseModel):
         return type(value), value.model_dump_json()
     if isinstance(value, FunctionType):

@@ -43,7 +43,7 @@ def personal_models(
     on the client's own train split.
     """
     server = state.server
-    cohort = Cohort.of(ids, federation.counts("train"), state.round, engine.target.initial)
+    cohort = Cohort.of(ids, federation.counts("train"), state.round, engine.home)
     if novel:
         newcomers = Newcomers(cohort.ids, federation.graph, federation.features)
         params, statistics = admitted_models(method, state, engine.target, newcomers)
@@ -59,6 +59,7 @@ def admitted_models(method: Method, state: State, target: TargetModel, newcomers
     """``[rows, P]`` and ``[rows, S]``: what newcomers receive, before any adaptation."""
     params = method.admit(state.server, state.clients, newcomers)
     known = target.statistics if method.isolated else state.statistics.average()
+    known = known.to(params.device)
     return params, known.expand(len(newcomers.ids), -1)
 
 
@@ -140,7 +141,7 @@ def evaluate_alternatives(
     chunk = _chunk(engine)
     for novel, group in ((False, federation.train_ids), (True, federation.novel_ids)):
         for ids in _chunks(group, chunk):
-            cohort = Cohort.of(ids, federation.counts("train"), state.round, engine.target.initial)
+            cohort = Cohort.of(ids, federation.counts("train"), state.round, engine.home)
             programmes = method.alternatives(state.server, state.clients, cohort)
             programmes |= {} if further is None else further(engine, cohort)
             for name, adaptation in programmes.items():

@@ -48,6 +48,10 @@ class EngineKeys(BaseModel):
         default="float32",
         description="of matrix products: as dtype says, tf32 (GPU), or bf16; the last two change results",
     )
+    server: Literal["auto", "cpu", "device"] = Field(
+        default="auto",
+        description="where the server works: on the clients' device, or on a cpu; auto: by size",
+    )
 
 
 ENGINE_NAMES = ("vectorised", "sequential")
@@ -113,13 +117,6 @@ class ExperimentConfig(BaseModel):
         (), description="where else to keep the run's numbers: tensorboard, mlflow, wandb, or several; all on disk"
     )
 
-    @field_validator("engine")
-    @classmethod
-    def _known_engine(cls, value: Section) -> Section:
-        if value.name not in ENGINE_NAMES:
-            raise unknown("engine", value.name, ENGINE_NAMES)
-        return Section(name=value.name, keys=validated(EngineKeys, value.keys, "engine.").model_dump())
-
     @property
     def engine_keys(self) -> EngineKeys:
         """The keys below `engine`."""
@@ -171,11 +168,18 @@ def build_config(flat: Mapping[str, Any]) -> ExperimentConfig:
         if not isinstance(name, str):
             given = "missing" if name is None or head not in flat else repr(name)
             raise RequestError(f"{head} is {given}; give one name, for example {head}={_EXAMPLES[head]}")
-        values[head] = {"name": name, "keys": keys}
+        values[head] = {"name": name, "keys": _engine_keys(name, keys) if head == "engine" else keys}
     for head in ("data", "method"):
         if head not in values:
             raise RequestError(f"{head} is missing; for example {head}={_EXAMPLES[head]}")
     return validated(ExperimentConfig, values, "")
+
+
+def _engine_keys(name: str, keys: dict[str, Any]) -> dict[str, Any]:
+    """All keys of the engine."""
+    if name not in ENGINE_NAMES:
+        raise unknown("engine", name, ENGINE_NAMES)
+    return validated(EngineKeys, keys, "engine").model_dump()
 
 
 _EXAMPLES = {

@@ -19,7 +19,7 @@ from panacea.core.types import Cohort, Setting
 from panacea.data.federation import Federation
 from panacea.data.load import load_share, resolve_keys
 from panacea.data.registry import TrainingDefaults, find_dataset
-from panacea.engines import Engine, LocalSettings, default_block, make_engine
+from panacea.engines import Engine, LocalSettings, default_block, make_engine, server_device
 from panacea.engines.base import epoch_steps
 from panacea.errors import RequestError
 from panacea.experiment.checkpoint import Checkpoint
@@ -162,6 +162,7 @@ class Experiment:
             traced=config.device == "cpu" and (config.rounds or 0) * int(np.max(steps)) >= _TRACE_FROM,
             captured=config.engine_keys.capture,
             precision=config.engine_keys.precision,
+            server=server_device(config.engine_keys.server, self.target, self.method.averages, config.device),
         )
 
     def _local_steps(self) -> int | npt.NDArray[np.int64]:
@@ -174,7 +175,7 @@ class Experiment:
     def _initial_state(self) -> State:
         config, clients = self.config, len(self.federation)
         setting = Setting(
-            initial=self.target.initial,
+            initial=self.engine.home,
             layout=self.target.layout,
             statistics_layout=self.target.statistics_layout,
             counts=self.federation.counts("train"),
@@ -190,13 +191,13 @@ class Experiment:
             server_steps=config.server_steps,
         )
         self.defence.begin(setting, self.method)
-        statistics = Statistics(config.buffers, self.target.statistics, clients)
+        statistics = Statistics(config.buffers, self.target.statistics.to(self.engine.home.device), clients)
         return State(self.method.init_server(setting), ClientStore(clients), statistics)
 
     def cohort(self, round: int) -> Cohort:
         """The clients of a round: uniform without replacement, from the round's own stream."""
         ids = self.streams.numpy("cohort", round).choice(self.federation.train_ids, self.config.cohort, replace=False)
-        return Cohort.of(ids, self.federation.counts("train"), round, self.target.initial)
+        return Cohort.of(ids, self.federation.counts("train"), round, self.engine.home)
 
     @property
     def malicious(self) -> npt.NDArray[np.bool_]:
@@ -228,7 +229,7 @@ class Experiment:
                 f"the checkpoint of round {checkpoint.round} belongs to another configuration "
                 f"({checkpoint.info.get('identity')}, this is {identity(self.config)})"
             )
-        device = self.target.initial.device
+        device = self.engine.home.device
         tensors = {name: value.to(device) for name, value in checkpoint.tensors.items()}
         clients = len(self.federation)
         try:
@@ -236,7 +237,7 @@ class Experiment:
             for old, new in zip(leaves(self.state.server), leaves(server), strict=True):
                 if old.shape != new.shape or old.dtype != new.dtype:
                     raise RequestError(f"the checkpoint of round {checkpoint.round} is of another model")
-            first = Cohort.of(self.federation.train_ids[:1], self.federation.counts("train"), 0, self.target.initial)
+            first = Cohort.of(self.federation.train_ids[:1], self.federation.counts("train"), 0, self.engine.home)
             template = self.method.init_client(self.method.download(server, first))
             stores = [
                 _restored_store(clients, tensors, prefix, like)
