@@ -107,8 +107,14 @@ class GeneratingMethod(Method):
         """The hypernetwork's shape and the embeddings ``[nodes, d0]`` it starts from; may keep what depends on them."""
 
     @abstractmethod
-    def encode(self, server: HypernetworkState, rows: ClientIds) -> Tensor:
-        """``[rows, d]``: what the trunk is given for these nodes."""
+    def encode(self, server: HypernetworkState, rows: ClientIds, round: int | None = None) -> Tensor:
+        """``[rows, d]``: what the trunk is given for these nodes.
+
+        Args:
+            server: its state.
+            rows: the nodes.
+            round: within a round, where a large graph may be heard in part; None for all that there is to hear.
+        """
 
     # --- server -------------------------------------------------------------------------------------------------
 
@@ -167,9 +173,9 @@ class GeneratingMethod(Method):
         with torch.no_grad():
             return self.network.models(self.parts(server), z)
 
-    def generated(self, server: HypernetworkState, ids: ClientIds) -> Tensor:
-        """``[rows, P_g]``: the generated part of these training clients' models."""
-        return self.generate(server, self.encode(server, self.rows_of(ids)))
+    def generated(self, server: HypernetworkState, ids: ClientIds, round: int | None = None) -> Tensor:
+        """``[rows, P_g]``: the generated part of these training clients' models; `round` as in `encode`."""
+        return self.generate(server, self.encode(server, self.rows_of(ids), round))
 
     @property
     def _frozen_rest(self) -> bool:
@@ -178,7 +184,7 @@ class GeneratingMethod(Method):
 
     def download(self, server: HypernetworkState, cohort: Cohort) -> Tree:
         """``theta_t = GH(h_t, A; psi)``, and with it what is shared by all."""
-        generated = self.generated(server, cohort.ids)
+        generated = self.generated(server, cohort.ids, cohort.round)
         if self._frozen_rest and server.rest is not None:
             return PartialModel(generated, server.rest.expand(len(cohort), -1))
         return Model(self.scope.join(generated, server.rest))
@@ -220,7 +226,7 @@ class GeneratingMethod(Method):
         its memory, and the rate grows back by a tenth a round. What is not generated keeps its new value.
         """
         ids = np.union1d(cohort.ids, self._probed)
-        before, after = self.generated(old, ids), self.generated(new, ids)
+        before, after = (self.generated(state, ids, cohort.round) for state in (old, new))
         place = torch.from_numpy(np.searchsorted(ids, cohort.ids)).to(before.device)
         sent = before[place]
         back = after[place]

@@ -73,9 +73,10 @@ class LearningServer(GeneratingMethod):
         table = self._touched(plan, server.table)
         delta = None
         if self.parameters.update == "frozen_delta":
-            delta = targets - self.generated(server, cohort.ids)
+            delta = targets - self.generated(server, cohort.ids, cohort.round)
         fit = Fit.of(targets, weights, delta, None if plan.view is None else self.view_weight)
-        middle = server.table.mean(dim=0) if plan.view is not None and plan.rows is not None else None
+        lonely = plan.view is not None and plan.view.lonely is not None
+        middle = server.table.mean(dim=0) if lonely and plan.rows is not None else None
 
         def objective(leaves: Sequence[Tensor]) -> tuple[Loss, Outputs]:
             h, parts = (leaves[0], leaves[1:]) if self.trains_table else (table, leaves)

@@ -152,4 +152,5 @@ class Panacea(GraphServer):
             view=p.newcomer_view > 0,
             extra=extra,
             all_pairs=all_pairs,
+            key=self.draw_key(cohort.round),
         )

@@ -63,7 +63,7 @@ class PanaceaMlp(LearningServer):
         encoder = Encoder("mean", 0, p.embedding, p.embedding)
         return Hypernetwork(encoder, (p.hidden, p.hidden), self.head(p.hidden)), rows
 
-    def encode(self, server: HypernetworkState, rows: ClientIds) -> Tensor:
+    def encode(self, server: HypernetworkState, rows: ClientIds, round: int | None = None) -> Tensor:
         """The rows themselves."""
         return server.table[torch.from_numpy(rows).to(server.table.device)]
 

@@ -97,7 +97,7 @@ class PFedHn(GeneratingMethod):
         trunk = (p.hidden,) * (1 + p.hidden_layers)
         return Hypernetwork(encoder, trunk, self.head(p.hidden), last_relu=False), rows
 
-    def encode(self, server: HypernetworkState, rows: ClientIds) -> Tensor:
+    def encode(self, server: HypernetworkState, rows: ClientIds, round: int | None = None) -> Tensor:
         """The rows themselves."""
         return server.table[torch.from_numpy(rows).to(server.table.device)]
 
