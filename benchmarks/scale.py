@@ -3,9 +3,9 @@
     python benchmarks/scale.py                             # 1e3, 1e4, 1e5 clients, cohorts of 5 and 50, both presets
     python benchmarks/scale.py --clients 1000 --graph given --profile
 
-Every case is a process of its own, so that its peak memory is its own; one thread, and seconds are of that thread, so that
-other work on the machine does not count. A round is timed after two that warm
-up. The graph is random with a mean degree of six (`--graph given`: that of the data set).
+Every case is a process of its own, so that its peak memory is its own; one thread, and seconds are of that thread, so
+that other work on the machine does not count. A round is timed after two that warm up. The graph is random with a mean
+degree of six (`--graph given`: that of the data set).
 """
 
 from __future__ import annotations

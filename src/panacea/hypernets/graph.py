@@ -19,11 +19,11 @@ from panacea.errors import RequestError
 from panacea.graphs import ClientGraph
 from panacea.hypernets.embedding import FIXED, H0, Floats, NovelH0, initial_rows, newcomer_rows
 from panacea.hypernets.encoders import Encoder, EncoderKind
-from panacea.hypernets.generating import HypernetworkState
 from panacea.hypernets.learning import LearningParameters, LearningServer, embedding_spread, server_terms
 from panacea.hypernets.links import link_auc, link_logits
 from panacea.hypernets.network import Hypernetwork
 from panacea.hypernets.plan import Execution, Fanout, Plan, Planner
+from panacea.hypernets.state import HypernetworkState
 
 __all__ = ["GraphParameters", "GraphServer"]
 

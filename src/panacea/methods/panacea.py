@@ -12,10 +12,10 @@ from torch import Tensor
 
 from panacea.core.method import Facts, MethodParameters
 from panacea.core.types import ClientIds, Cohort
-from panacea.hypernets.generating import HypernetworkState
 from panacea.hypernets.graph import GraphParameters, GraphServer
 from panacea.hypernets.links import link_rows
 from panacea.hypernets.plan import Plan
+from panacea.hypernets.state import HypernetworkState
 from panacea.methods.registry import method
 
 __all__ = ["Panacea", "PanaceaGn"]

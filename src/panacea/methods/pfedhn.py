@@ -19,8 +19,9 @@ from panacea.core.types import Batch, ClientIds, Cohort, Newcomers, Setting
 from panacea.hypernets.descent import Loss, Objective, descend
 from panacea.hypernets.embedding import Floats, initial_rows, newcomer_rows
 from panacea.hypernets.encoders import Encoder
-from panacea.hypernets.generating import GeneratingMethod, HypernetworkParameters, HypernetworkState, ScopedParameters
+from panacea.hypernets.generating import GeneratingMethod, HypernetworkParameters, ScopedParameters
 from panacea.hypernets.network import Hypernetwork
+from panacea.hypernets.state import HypernetworkState
 from panacea.methods.registry import method
 
 __all__ = ["PFedHn", "PFedHnShape"]
