@@ -119,7 +119,9 @@ class Optimiser:
         else:
             factor = gradients[0].new_ones(())
         if matrix is not None and outer is not None:
-            matrix.addmm_(outer.left.T, factor * outer.right, beta=1 - lr * self.weight_decay, alpha=-lr)
+            if self.weight_decay:
+                matrix.mul_(1 - lr * self.weight_decay)
+            matrix.addmm_(outer.left.T, (-lr * factor) * outer.right)
         if self.kind == "momentum":
             for variable, velocity, gradient in zip(variables, moments, gradients, strict=True):
                 velocity.mul_(self.momentum).addcmul_(gradient, factor)

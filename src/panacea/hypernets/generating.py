@@ -28,7 +28,8 @@ from panacea.hypernets.state import HypernetworkState, PartialModel, Written
 __all__ = ["GeneratingMethod", "HypernetworkParameters", "ScopedParameters"]
 
 
-_PROBED = 16  # clients besides the cohort whose models are looked at after a round
+_PROBED = 16  # clients besides the cohort whose models are looked at after a round, at most
+_PROBED_NUMBERS = 1 << 24  # and of how many parameters: sixteen ResNets would be more than the rest of the server
 
 
 class HypernetworkParameters(MethodParameters):
@@ -87,7 +88,8 @@ class GeneratingMethod(Method):
         self.setting = setting
         self.scope = Scope.of(setting.layout, self.generated_scope)
         self.network, rows = self.prepare(setting)
-        self._probed = self.nodes[np.linspace(0, len(self.nodes) - 1, min(_PROBED, len(self.nodes))).astype(np.int64)]
+        probed = max(1, min(_PROBED, len(self.nodes), _PROBED_NUMBERS // self.scope.chosen_size))
+        self._probed = self.nodes[np.linspace(0, len(self.nodes) - 1, probed).astype(np.int64)]
         start, rest = self.scope.split(setting.initial)
         self.layout, weights = self.network.init(start, setting.streams.torch("hypernetwork"))
         table = torch.as_tensor(rows, dtype=weights.dtype, device=weights.device)

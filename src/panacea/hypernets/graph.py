@@ -89,7 +89,7 @@ class GraphServer(LearningServer):
     graph: ClientGraph
     planner: Planner
     _admission: Planner | None = None
-    _codes: tuple[Tensor, Planner, Tensor] | None = None
+    _codes: tuple[Tensor, dict[int, Tensor]] | None = None
 
     def prepare(self, setting: Setting) -> tuple[Hypernetwork, Floats]:
         """Embeddings of the nodes of the training graph, an encoder along it, trunk and heads."""
@@ -152,10 +152,12 @@ class GraphServer(LearningServer):
 
     def _everyone(self, server: HypernetworkState, planner: Planner, table: Callable[[], Tensor]) -> Tensor:
         """``z`` of all nodes; those of the last state asked for are at hand, as clients are asked for in portions."""
-        if self._codes is None or self._codes[0] is not server.weights or self._codes[1] is not planner:
-            self._codes = None  # two of them would be in memory otherwise
-            self._codes = server.weights, planner, self._encoded(server, table(), planner.everyone())
-        return self._codes[2]
+        if self._codes is None or self._codes[0] is not server.weights:
+            self._codes = server.weights, {}
+        known = self._codes[1]
+        if id(planner) not in known:  # the training graph's, and with newcomers the full one's
+            known[id(planner)] = self._encoded(server, table(), planner.everyone())
+        return known[id(planner)]
 
     def _index(self, rows: ClientIds) -> Tensor:
         return torch.from_numpy(rows).to(self.setting.initial.device)
@@ -173,6 +175,7 @@ class GraphServer(LearningServer):
         assert graph is not None
         if self._admission is None or self._admission.graph is not graph:
             self._admission = Planner(graph, self.network.encoder, self.setting.initial, self.planner.execution)
+            self._codes = None
         planner = self._admission
 
         def table() -> Tensor:
