@@ -48,8 +48,8 @@ class PanaceaGn(GraphServer):
 
     Parameters:
         preset, embedding, h0, novel_h0, encoder, layers, width, residual, norm, newcomer_view, graph_mode, execution,
-        fanout, hidden, heads, rank, chunk, head_scale, scope, rest, update, optimiser, momentum, weight_decay, clip: as for
-            Panacea.
+        fanout, hidden, heads, rank, chunk, head_scale, scope, rest, update, optimiser, momentum, weight_decay, clip: as
+            for Panacea.
 
     Reduces to: Panacea with ``lambda_d = 0`` is this method. On a graph without edges (mean layer) no message is
     exchanged and it is an MLP hypernetwork whose first layers are the encoder's.
