@@ -107,6 +107,9 @@ class ExperimentConfig(BaseModel):
     block: int | None = Field(None, ge=1, description="most clients in one call (vectorised); default by model size")
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="where to compute; auto = cuda if there is one")
     dtype: Literal["float32", "float64"] = Field("float32", description="floating-point type of models and samples")
+    store: Literal["auto", "device", "cpu", "disk"] = Field(
+        "auto", description="where clients' states are kept between visits; auto: device, else cpu, else disk, by size"
+    )
     threads: int = Field(1, ge=1, description="CPU threads of this process")
     out: Path = Field(Path("runs"), description="folder in which the run's own directory is made")
     data_digest: str | None = Field(None, description="content of the data; filled in by a run, checked on resume")
@@ -139,7 +142,7 @@ class ExperimentConfig(BaseModel):
         return names
 
 
-WITHOUT_EFFECT = ("out", "checkpoint_every", "track")
+WITHOUT_EFFECT = ("out", "checkpoint_every", "track", "store")
 """Keys that cannot change a result, so they are not part of a run's identity."""
 
 

@@ -192,7 +192,8 @@ class Experiment:
         )
         self.defence.begin(setting, self.method)
         statistics = Statistics(config.buffers, self.target.statistics.to(self.engine.home.device), clients)
-        return State(self.method.init_server(setting), ClientStore(clients), statistics)
+        store = ClientStore(clients, config.store, self.engine.home.device, config.out)
+        return State(self.method.init_server(setting), store, statistics)
 
     def cohort(self, round: int) -> Cohort:
         """The clients of a round: uniform without replacement, from the round's own stream."""
@@ -230,7 +231,8 @@ class Experiment:
                 f"({checkpoint.info.get('identity')}, this is {identity(self.config)})"
             )
         device = self.engine.home.device
-        tensors = {name: value.to(device) for name, value in checkpoint.tensors.items()}
+        kept = ("clients.rows", "statistics.own.rows")  # of every client: the store knows where they go
+        tensors = {n: t if n.startswith(kept) else t.to(device) for n, t in checkpoint.tensors.items()}
         clients = len(self.federation)
         try:
             server = rebuild(self.state.server, tensors, "server")
@@ -240,7 +242,7 @@ class Experiment:
             first = Cohort.of(self.federation.train_ids[:1], self.federation.counts("train"), 0, self.engine.home)
             template = self.method.init_client(self.method.download(server, first))
             stores = [
-                _restored_store(clients, tensors, prefix, like)
+                self._restored_store(tensors, prefix, like)
                 for prefix, like in (("clients", template), ("statistics.own", self.target.statistics))
             ]
             statistics = Statistics(self.config.buffers, tensors["statistics.common"], clients)
@@ -255,11 +257,11 @@ class Experiment:
         self.history.restore(past, checkpoint.info["history"])
         self.snapshots = Snapshots.restored(tensors)
 
-
-def _restored_store(clients: int, tensors: dict[str, Tensor], prefix: str, like: Tree) -> ClientStore:
-    seen = tensors[f"{prefix}.seen"].cpu().numpy()
-    rows = rebuild(like, tensors, f"{prefix}.rows") if len(seen) else None
-    return ClientStore.unpacked(clients, seen, rows)
+    def _restored_store(self, tensors: dict[str, Tensor], prefix: str, like: Tree) -> ClientStore:
+        seen = tensors[f"{prefix}.seen"].cpu().numpy()
+        rows = rebuild(like, tensors, f"{prefix}.rows") if len(seen) else None
+        where = self.config.store, self.engine.home.device, self.config.out
+        return ClientStore.unpacked(len(self.federation), seen, rows, *where)
 
 
 def _resolved_section(choice: Attack | Guard) -> Section:

@@ -80,6 +80,8 @@ def summarised(experiment: Experiment) -> dict[str, Any]:
     for name, metric in experiment.alternatives.items():
         for who, ids in (("", experiment.federation.train_ids[honest]), ("novel_", experiment.federation.novel_ids)):
             values |= {f"final_{name}_{who}mean": mean(metric[ids]), f"final_{name}_{who}std": spread(metric[ids])}
+            if 0 < (tried := int(np.isfinite(metric[ids]).sum())) < len(ids):
+                values[f"final_{name}_{who}clients"] = tried
     return {key: None if isinstance(v, float) and not math.isfinite(v) else v for key, v in values.items()}
 
 

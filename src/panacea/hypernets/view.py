@@ -44,19 +44,20 @@ class View:
         return torch.cat([h, copies])
 
 
-def copied_nodes(block: Block, cohort: Ids, layers: int) -> tuple[Ids, Ids]:
+def copied_nodes(blocks: Sequence[Block], cohort: Ids) -> tuple[Ids, Ids]:
     """The nodes that are copied, and how many arcs each is from the cohort that hears it.
 
     Args:
-        block: the first layer's; it has all arcs that matter.
-        cohort: places of the cohort among its inputs.
-        layers: L.
+        blocks: of the L layers; a node has the same place in all of them.
+        cohort: places of the cohort among the first one's inputs.
 
     Returns:
         Places ``[copies]`` among the inputs, the cohort first and then by distance, and these distances.
     """
-    sources, targets = (index.cpu().numpy() for index in (block.sources, block.targets))
-    there, back = np.full((2, block.n_in), layers + 1)
+    layers, different = len(blocks), {id(block): block for block in blocks}.values()
+    sources = np.concatenate([block.sources.cpu().numpy() for block in different])
+    targets = np.concatenate([block.targets.cpu().numpy() for block in different])
+    there, back = np.full((2, blocks[0].n_in), layers + 1)
     there[cohort] = back[cohort] = 0
     for _ in range(layers):
         np.minimum.at(there, targets, there[sources] + 1)

@@ -19,8 +19,9 @@ from panacea.core.types import Batch, ClientIds, Cohort, Newcomers, Setting
 from panacea.hypernets.descent import Loss, Objective, descend
 from panacea.hypernets.embedding import Floats, initial_rows, newcomer_rows
 from panacea.hypernets.encoders import Encoder
-from panacea.hypernets.generating import GeneratingMethod, HypernetworkParameters, HypernetworkState, ScopedParameters
+from panacea.hypernets.generating import GeneratingMethod, HypernetworkParameters, ScopedParameters
 from panacea.hypernets.network import Hypernetwork
+from panacea.hypernets.state import HypernetworkState
 from panacea.methods.registry import method
 
 __all__ = ["PFedHn", "PFedHnShape"]
@@ -97,7 +98,7 @@ class PFedHn(GeneratingMethod):
         trunk = (p.hidden,) * (1 + p.hidden_layers)
         return Hypernetwork(encoder, trunk, self.head(p.hidden), last_relu=False), rows
 
-    def encode(self, server: HypernetworkState, rows: ClientIds) -> Tensor:
+    def encode(self, server: HypernetworkState, rows: ClientIds, round: int | None = None) -> Tensor:
         """The rows themselves."""
         return server.table[torch.from_numpy(rows).to(server.table.device)]
 
