@@ -45,17 +45,16 @@ def _gpu_bytes() -> int:
 
 
 _LITTLE = 1 << 17  # numbers that a CPU averages before a GPU has begun
-_GENERATED = 32  # a server that generates models works about so much more on each of their numbers
 
 
 def server_device(wanted: str, target: TargetModel, averages: bool, device: str) -> torch.device:
-    """Where the server works: many small operations are faster on a CPU, large ones beside the clients.
+    """Where the server works: a mean of small models is faster on a CPU, all else beside the clients.
 
     Args:
         wanted: `cpu`, `device`, or `auto`: by size.
         target: the network.
-        averages: whether the server averages models, which is less work than to generate them.
+        averages: whether the server does no more than to average models.
         device: of the clients.
     """
-    small = target.layout.size * (1 if averages else _GENERATED) <= _LITTLE
+    small = averages and target.layout.size <= _LITTLE
     return torch.device("cpu" if wanted == "cpu" or (wanted == "auto" and small) else device)

@@ -28,7 +28,7 @@ from torch import Tensor
 
 from panacea.core.parameters import Layout
 
-__all__ = ["Loss", "Objective", "Optimiser", "OptimiserKind", "Outer", "Slopes", "descend"]
+__all__ = ["Descent", "Loss", "Objective", "Optimiser", "OptimiserKind", "Outer", "Slopes", "descend"]
 
 OptimiserKind: TypeAlias = Literal["sgd", "momentum", "adam"]
 Pairs: TypeAlias = Sequence[tuple[Tensor, Tensor]]
@@ -98,7 +98,7 @@ class Optimiser:
         variables: Sequence[Tensor],
         moments: Sequence[Tensor],
         gradients: list[Tensor],
-        lr: float,
+        lr: float | Tensor,
         matrix: Tensor | None = None,
         outer: Outer | None = None,
     ) -> None:
@@ -127,11 +127,11 @@ class Optimiser:
                 velocity.mul_(self.momentum).addcmul_(gradient, factor)
                 if self.weight_decay:
                     velocity.add_(variable, alpha=self.weight_decay)
-                variable.sub_(velocity, alpha=lr)
+                _walk(variable, velocity, lr)
             return
         gradients = [g.mul(factor).add_(v, alpha=self.weight_decay) for g, v in zip(gradients, variables, strict=True)]
         for variable, gradient in zip(variables, self._directions(moments, gradients), strict=True):
-            variable.sub_(gradient, alpha=lr)
+            _walk(variable, gradient, lr)
 
     def _directions(self, moments: Sequence[Tensor], gradients: list[Tensor]) -> list[Tensor]:
         """Adam's, or the gradients themselves."""
@@ -147,12 +147,75 @@ class Optimiser:
         return directions
 
 
+def _walk(variable: Tensor, direction: Tensor, lr: float | Tensor) -> None:
+    """``variable <- variable - lr * direction`` without a temporary; a rate on the device is never read by the host."""
+    if isinstance(lr, Tensor):
+        variable.addcmul_(direction, lr.to(variable.dtype), value=-1)
+    else:
+        variable.sub_(direction, alpha=lr)
+
+
+class Descent:
+    """Copies of variables and memory that move in place, one step after the other; see `descend`."""
+
+    def __init__(
+        self,
+        variables: Sequence[Tensor],
+        moments: Sequence[Tensor],
+        optimiser: Optimiser,
+        layouts: Sequence[Layout | None] | None = None,
+        factored: str | None = None,
+    ) -> None:
+        self.variables = [v.detach().clone() for v in variables]
+        self.moments = [m.clone() for m in moments]
+        self.optimiser = optimiser
+        self.leaves: list[Tensor] = []
+        self.moving: list[Tensor] = []
+        self.gradients: list[Tensor] = []
+        self.matrix: Tensor | None = None
+        known = layouts if layouts is not None else [None] * len(self.variables)
+        for variable, layout in zip(self.variables, known, strict=True):
+            names = ("",) if layout is None else layout.names
+            parts = [variable] if layout is None else layout.parts(variable)
+            if factored in names:  # its parts one by one, or there would be a gradient of its size after all
+                others = [part for name, part in zip(names, parts, strict=True) if name != factored]
+                slots = [torch.zeros_like(part) for part in others]
+                self.matrix = parts[names.index(factored)]
+                self.moving += others
+                self.gradients += slots
+                slots = [*slots]
+                slots.insert(names.index(factored), self.matrix[:0])
+            else:
+                self.moving.append(variable)
+                self.gradients.append(torch.zeros_like(variable))
+                slots = [self.gradients[-1]] if layout is None else layout.parts(self.gradients[-1])
+            for name, value, slot in zip(names, parts, slots, strict=True):
+                leaf = value.detach()  # a part of its variable, which moves with it
+                if name != factored:
+                    leaf.requires_grad_()
+                    leaf.grad = slot  # a part of the variable's gradient, which autograd adds to
+                self.leaves.append(leaf)
+
+    def step(self, objective: Objective[Kept], lr: float | Tensor) -> Kept:
+        """One step; what the objective gave to keep."""
+        with torch.enable_grad():
+            loss, kept = objective(self.leaves)
+            pairs, outer = (loss.pairs, loss.outer) if isinstance(loss, Slopes) else (loss, None)
+            values, slopes = ([pairs], None) if isinstance(pairs, Tensor) else zip(*pairs, strict=True)
+            torch.autograd.backward(values, slopes)
+        with torch.no_grad():
+            self.optimiser.step(self.moving, self.moments, self.gradients, lr, self.matrix, outer)
+            for gradient in self.gradients:
+                gradient.zero_()
+        return kept
+
+
 def descend(
     objective: Objective[Kept],
     variables: Sequence[Tensor],
     moments: Sequence[Tensor],
     optimiser: Optimiser,
-    lr: float,
+    lr: float | Tensor,
     steps: int,
     layouts: Sequence[Layout | None] | None = None,
     factored: str | None = None,
@@ -173,37 +236,8 @@ def descend(
     Returns:
         New variables, new moments, and what the objective gave to keep at the last step.
     """
-    variables = [v.detach().clone() for v in variables]
-    moments = [m.clone() for m in moments]
-    known = layouts if layouts is not None else [None] * len(variables)
-    leaves, moving, gradients, matrix = [], [], [], None
-    for variable, layout in zip(variables, known, strict=True):
-        names = ("",) if layout is None else layout.names
-        parts = [variable] if layout is None else layout.parts(variable)
-        if factored in names:  # its parts one by one, or there would be a gradient of its size after all
-            others = [part for name, part in zip(names, parts, strict=True) if name != factored]
-            matrix, slots = parts[names.index(factored)], [torch.zeros_like(part) for part in others]
-            moving, gradients = moving + others, gradients + slots
-            slots.insert(names.index(factored), matrix[:0])
-        else:
-            moving.append(variable)
-            gradients.append(torch.zeros_like(variable))
-            slots = [gradients[-1]] if layout is None else layout.parts(gradients[-1])
-        for name, value, slot in zip(names, parts, slots, strict=True):
-            leaf = value.detach()  # a part of its variable, which moves with it
-            if name != factored:
-                leaf.requires_grad_()
-                leaf.grad = slot  # a part of the variable's gradient, which autograd adds to
-            leaves.append(leaf)
+    descent = Descent(variables, moments, optimiser, layouts, factored)
     kept = None
     for _ in range(steps):
-        with torch.enable_grad():
-            loss, kept = objective(leaves)
-            pairs, outer = (loss.pairs, loss.outer) if isinstance(loss, Slopes) else (loss, None)
-            values, slopes = ([pairs], None) if isinstance(pairs, Tensor) else zip(*pairs, strict=True)
-            torch.autograd.backward(values, slopes)
-        with torch.no_grad():
-            optimiser.step(moving, moments, gradients, lr, matrix, outer)
-            for gradient in gradients:
-                gradient.zero_()
-    return variables, moments, kept
+        kept = descent.step(objective, lr)
+    return descent.variables, descent.moments, kept

@@ -12,8 +12,9 @@ from torch import Tensor
 
 from panacea.core.parameters import squared_norm
 from panacea.core.records import Tree
-from panacea.core.types import Cohort
-from panacea.hypernets.descent import Loss, Slopes, descend
+from panacea.core.types import Cohort, Setting
+from panacea.hypernets.captured import ServerGraphs
+from panacea.hypernets.descent import Loss, Slopes
 from panacea.hypernets.generating import GeneratingMethod, ScopedParameters
 from panacea.hypernets.links import link_logits, link_loss, link_slope
 from panacea.hypernets.plan import Plan
@@ -25,6 +26,8 @@ __all__ = ["LearningParameters", "LearningServer", "embedding_spread", "server_t
 _COPIED = (
     1 << 20
 )  # numbers of a table up to which every round makes a new one; of a larger one rows are written in place
+
+_BY_ARCS = ("gat", "gated")  # encoders that look at single arcs, of which every round has another number
 
 Outputs: TypeAlias = Sequence[Tensor]
 """What the server's loss is a function of: models ``[views * cohort, P_g]`` and, with L_d, logits ``[k, k]``."""
@@ -66,6 +69,11 @@ class LearningServer(GeneratingMethod):
         """Weight of the newcomers' view."""
         return 0.0
 
+    def init_server(self, setting: Setting) -> HypernetworkState:
+        """As every hypernetwork; steps of an earlier server are forgotten."""
+        self._graphs = ServerGraphs()
+        return super().init_server(setting)
+
     def plan(self, cohort: Cohort) -> Plan:
         """Which rows a round touches, and how messages reach its clients; without an encoder, the cohort's own."""
         rows = torch.from_numpy(self.rows_of(cohort.ids)).to(self.setting.initial.device)
@@ -87,22 +95,19 @@ class LearningServer(GeneratingMethod):
         lonely = plan.view is not None and plan.view.lonely is not None
         middle = server.table.mean(dim=0) if lonely and plan.rows is not None else None
 
-        def objective(leaves: Sequence[Tensor]) -> tuple[Loss, Outputs]:
-            h, parts = (leaves[0], leaves[1:]) if self.trains_table else (table, leaves)
-            return self._slopes(plan, h, dict(zip(self.layout.names, parts, strict=True)), fit, middle)
-
         touched = [self._touched(plan, memory) for memory in server.moments]
-        moved, memory, outputs = descend(
-            objective,
+        graphs = self._graphs if self.network.encoder.kind not in _BY_ARCS else ServerGraphs()
+        moved, memory, outputs = graphs.descend(
+            self._objective,
+            (plan, table, fit, middle),
             self.variables(table, server.weights),
             touched,
             self.optimiser,
-            self.setting.server_lr * float(server.rate),
+            self.setting.server_lr * server.rate.double(),
             self.setting.server_steps,
             [None, self.layout] if self.trains_table else [self.layout],
             self.factored,
         )
-        assert outputs is not None
         written, put = None, self._returned
         if plan.rows is not None and self.trains_table and server.table.numel() > _COPIED:
             by_row = [(t, n, b) for t, n, b in zip(server.moments, memory, touched, strict=True) if t.dim() == 2]
@@ -120,6 +125,14 @@ class LearningServer(GeneratingMethod):
             undone=server.undone,
         )
         return self.guarded(server, new, cohort, targets, weights, written)
+
+    def _objective(
+        self, leaves: Sequence[Tensor], inputs: tuple[Plan, Tensor, Fit, Tensor | None]
+    ) -> tuple[Loss, Outputs]:
+        """The loss of the server's variables in a round."""
+        plan, table, fit, middle = inputs
+        h, parts = (leaves[0], leaves[1:]) if self.trains_table else (table, leaves)
+        return self._slopes(plan, h, dict(zip(self.layout.names, parts, strict=True)), fit, middle)
 
     @staticmethod
     def _touched(plan: Plan, values: Tensor) -> Tensor:

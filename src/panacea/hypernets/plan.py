@@ -21,7 +21,7 @@ from panacea.graphs import ClientGraph
 from panacea.hypernets.encoders import MIXING, Encoder
 from panacea.hypernets.links import linked_pairs, pair_weights
 from panacea.hypernets.propagation import Block, Draw, Propagation
-from panacea.hypernets.view import View, copied_nodes, with_copies
+from panacea.hypernets.view import View, copied_nodes, evened, with_copies
 
 __all__ = ["Execution", "Fanout", "Plan", "Planner"]
 
@@ -193,6 +193,8 @@ class Planner:
     def _with_view(self, plan: Plan, cohort: Ids, draw: Draw | None) -> Plan:
         first, last = plan.blocks[0], plan.blocks[-1]
         nodes, distances = copied_nodes(plan.blocks, plan.clients.cpu().numpy())
+        if self.like.is_cuda and plan.rows is None:
+            nodes, distances = evened(nodes, first.n_in)
         copies = np.arange(len(nodes))
         targets, speakers, shares = self.neighbours.into(cohort, draw)
         if plan.rows is not None:

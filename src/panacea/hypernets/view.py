@@ -19,9 +19,11 @@ from torch import Tensor
 
 from panacea.hypernets.propagation import Block
 
-__all__ = ["View", "copied_nodes", "with_copies"]
+__all__ = ["View", "copied_nodes", "evened", "with_copies"]
 
 Ids = npt.NDArray[np.int64]
+
+_EVEN = 16  # copies come in multiples of this many
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,20 @@ def copied_nodes(blocks: Sequence[Block], cohort: Ids) -> tuple[Ids, Ids]:
     others = np.flatnonzero((there + back <= layers) & (back > 0))
     nodes = np.concatenate([cohort, others[np.argsort(back[others], kind="stable")]])
     return nodes, back[nodes]
+
+
+def evened(nodes: Ids, n: int) -> tuple[Ids, Ids]:
+    """More copies than needed, all of them kept to the last layer: rounds then have one of few shapes.
+
+    A copy that nobody listens to changes nothing, and a GPU can use again what it captured in another round.
+
+    >>> evened(np.array([3, 1]), 5)
+    (array([3, 1, 0, 2, 4]), array([0, 0, 0, 0, 0]))
+    """
+    wanted = min(-(-len(nodes) // _EVEN) * _EVEN, n)
+    others = np.setdiff1d(np.arange(n), nodes)
+    nodes = np.concatenate([nodes, others[: wanted - len(nodes)]])
+    return nodes, np.zeros(len(nodes), np.int64)
 
 
 def with_copies(blocks: Sequence[Block], nodes: Ids, distances: Ids, like: Tensor) -> list[Block]:
