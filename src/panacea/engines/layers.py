@@ -6,7 +6,7 @@ weights always have the leading R. Each function equals a loop over rows of torc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -170,10 +170,22 @@ def _gates(from_input: Tensor, h: Tensor, w_hh: Tensor, b_hh: Tensor | None) -> 
     """torch's GRU: r = s(a_r + b_r), z = s(a_z + b_z), n = tanh(a_n + r b_n), h <- n + z (h - n)."""  # noqa: D403
     size = h.shape[-1]
     from_state = _gate(h, w_hh, b_hh)
-    both = torch.sigmoid(from_input[..., : 2 * size] + from_state[..., : 2 * size])
-    reset, update = both.chunk(2, dim=-1)
-    new = torch.tanh(from_input[..., 2 * size :] + reset * from_state[..., 2 * size :])
+    # the backward pass of a split is one join; that of a slice writes zeros first and is added to the others
+    input_both, input_new = from_input.split((2 * size, size), dim=-1)
+    state_both, state_new = from_state.split((2 * size, size), dim=-1)
+    reset, update = torch.sigmoid(input_both + state_both).split(size, dim=-1)
+    new = torch.tanh(input_new + reset * state_new)
     return torch.lerp(new, h, update)
+
+
+def _input_gates(x: Tensor, weight: Tensor, bias: Tensor | None) -> Iterable[Tensor]:
+    """The inputs' share of the gates, ``[..., B, T, I] -> T x [..., B, 3H]``.
+
+    On a GPU one product serves all time steps; on a CPU that of one step is still in the cache when it is used.
+    """
+    if x.is_cuda:
+        return _gate(x.flatten(-3, -2), weight, bias).unflatten(-2, x.shape[-3:-1]).unbind(-2)
+    return (_gate(step, weight, bias) for step in x.unbind(-2))
 
 
 def gru(x: Tensor, h: Tensor | None, weights: list[list[Tensor | None]]) -> tuple[Tensor, Tensor]:
@@ -191,11 +203,10 @@ def gru(x: Tensor, h: Tensor | None, weights: list[list[Tensor | None]]) -> tupl
     for depth, (w_ih, w_hh, b_ih, b_hh) in enumerate(weights):
         assert w_ih is not None
         assert w_hh is not None
-        lead, steps = x.shape[:-2], x.shape[-2]
-        gates = _gate(x.flatten(-3, -2), w_ih, b_ih).unflatten(-2, (lead[-1], steps))
+        lead = x.shape[:-2]
         state = x.new_zeros((*lead, w_hh.shape[-1])) if h is None else h[depth]
         outputs = []
-        for gate in gates.unbind(-2):
+        for gate in _input_gates(x, w_ih, b_ih):
             state = _gates(gate, state, w_hh, b_hh)
             outputs.append(state)
         x = torch.stack(outputs, dim=-2)
