@@ -7,6 +7,7 @@ import torch
 from panacea.core.random import Streams
 from panacea.data.federation import Federation
 from panacea.engines.base import Engine, LocalSettings, Samples, Scores
+from panacea.engines.compiling import compile_kernel
 from panacea.engines.forward import prepare_for_loop
 from panacea.engines.sequential import SequentialEngine
 from panacea.engines.vectorised import VectorisedEngine, default_block
@@ -31,6 +32,7 @@ def make_engine(
     traced: bool = False,
     captured: bool = True,
     precision: str = "float32",
+    compiled: bool = False,
 ) -> Engine:
     """An engine by name, with the federation's samples on its device.
 
@@ -46,13 +48,19 @@ def make_engine(
         traced: record the gradient once and replay it (vectorised); pays off after some hundred steps.
         captured: on a GPU, local steps as captured graphs (vectorised).
         precision: of matrix products, see `panacea.engines.precision` (vectorised).
+        compiled: the gradient as compiled code, see `panacea.engines.compiling` (vectorised, on a CPU).
     """
     device = device or torch.device("cpu")
     target.to(device)
     samples = Samples(federation, streams, device, target.initial.dtype)
     if name == "vectorised":
-        return VectorisedEngine(target, samples, local, block, forward, traced, captured, precision)
+        engine = VectorisedEngine(target, samples, local, block, forward, traced, captured, precision)
+        if compiled:
+            compile_kernel(engine)
+        return engine
     if name == "sequential":
+        if compiled:
+            raise RequestError("engine.compile=true needs engine=vectorised; the sequential engine is the reference")
         if precision != "float32":
             raise RequestError(f"engine.precision={precision}: the sequential engine is the exact reference")
         prepare_for_loop(target)

@@ -17,7 +17,7 @@ from torch import Tensor, fx
 
 from panacea.engines.merging import merge_products
 
-__all__ = ["Kernel", "TracedKernel", "agree", "as_straight_line", "record", "replay", "signature_of"]
+__all__ = ["Kernel", "Signature", "TracedKernel", "agree", "as_straight_line", "record", "replay", "signature_of"]
 
 Kernel = Callable[..., tuple[Tensor, ...]]
 Signature: TypeAlias = tuple[object, ...]

@@ -162,6 +162,7 @@ class Experiment:
             traced=config.device == "cpu" and (config.rounds or 0) * int(np.max(steps)) >= _TRACE_FROM,
             captured=config.engine_keys.capture,
             precision=config.engine_keys.precision,
+            compiled=config.engine_keys.compile,
         )
 
     def _local_steps(self) -> int | npt.NDArray[np.int64]:
