@@ -16,10 +16,12 @@ import os
 import shutil
 import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, fx
 
 from panacea.data.paths import data_root
@@ -121,7 +123,10 @@ class CompiledKernel:
 
 def _compile(module: fx.GraphModule) -> Kernel:
     """Torch's compiler without its checks at every call: our own key is all there is to check."""
-    options = {"cpp_wrapper": True, "guard_filter_fn": torch.compiler.skip_all_guards_unsafe}
+    options: dict[str, str | int | bool | Callable[..., Any]] = {
+        "cpp_wrapper": True,
+        "guard_filter_fn": torch.compiler.skip_all_guards_unsafe,
+    }
     # the generated function, not the module: without checks, all modules would share the code of nn.Module's call
     run: Kernel = torch.compile(module.forward, fullgraph=True, dynamic=False, options=options)
     return run
@@ -139,7 +144,7 @@ def _padded(arguments: Arguments, masked: bool) -> Arguments:
         if mask is None and masked:
             mask = torch.ones_like(weight)
         x, y = (_longer(values, 1, wide) for values in (x, y))
-        weight, mask = (None if t is None else torch.nn.functional.pad(t, (0, wide)) for t in (weight, mask))
+        weight, mask = F.pad(weight, (0, wide)), None if mask is None else F.pad(mask, (0, wide))
     given = [params, statistics, x, y, weight, key, mask]
     lengthened = [None if t is None else (_longer(t, 0, long) if long else t).contiguous() for t in given]
     return tuple(lengthened)  # type: ignore[return-value]

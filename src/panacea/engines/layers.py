@@ -201,7 +201,8 @@ def _input_gates(x: Tensor, weight: Tensor, bias: Tensor | None) -> Iterable[Ten
     On a GPU one product serves all time steps; on a CPU that of one step is still in the cache when it is used.
     """
     if x.is_cuda:
-        return _gate(x.flatten(-3, -2), weight, bias).unflatten(-2, x.shape[-3:-1]).unbind(-2)
+        together: Tensor = _gate(x.flatten(-3, -2), weight, bias).unflatten(-2, x.shape[-3:-1])
+        return together.unbind(-2)
     return (_gate(step, weight, bias) for step in x.unbind(-2))
 
 

@@ -17,6 +17,7 @@ __all__ = ["merge_products"]
 
 _aten = ops.aten
 _LEAST_TERMS = 4
+_LAST_TWO = ((1, 2), (2, 1), (-1, -2), (-2, -1))
 
 Pair = tuple[fx.Node, fx.Node]
 
@@ -115,7 +116,7 @@ def _as_pair(graph: fx.Graph, term: fx.Node) -> Pair | None:
 
 def _turned(node: fx.Node) -> fx.Node | None:
     """What a node is the transposition of, in its last two dims."""
-    if node.target is not _aten.transpose.int or {int(d) % 3 for d in node.args[1:]} != {1, 2}:  # type: ignore[call-overload]
+    if node.target is not _aten.transpose.int or node.args[1:] not in _LAST_TWO:
         return None
     source = node.args[0]
     return source if isinstance(source, fx.Node) and _value(source).dim() == 3 else None
