@@ -7,6 +7,7 @@ import torch
 from panacea.core.random import Streams
 from panacea.data.federation import Federation
 from panacea.engines.base import Engine, LocalSettings, Samples, Scores
+from panacea.engines.compiling import compile_kernel
 from panacea.engines.forward import prepare_for_loop
 from panacea.engines.sequential import SequentialEngine
 from panacea.engines.sizing import default_block, server_device
@@ -33,6 +34,7 @@ def make_engine(
     captured: bool = True,
     precision: str = "float32",
     server: torch.device | None = None,
+    compiled: bool = False,
 ) -> Engine:
     """An engine by name, with the federation's samples on its device.
 
@@ -49,6 +51,7 @@ def make_engine(
         captured: on a GPU, local steps as captured graphs (vectorised).
         precision: of matrix products, see `panacea.engines.precision` (vectorised).
         server: where the server works, the device by default (vectorised).
+        compiled: the gradient as compiled code, see `panacea.engines.compiling` (vectorised, on a CPU).
     """
     device = device or torch.device("cpu")
     target.to(device)
@@ -56,8 +59,13 @@ def make_engine(
     if precision == "bf16" and target.initial.dtype != torch.float32:
         raise RequestError("engine.precision=bf16 computes in float32; use dtype=float32")
     if name == "vectorised":
-        return VectorisedEngine(target, samples, local, block, forward, traced, captured, precision, server)
+        engine = VectorisedEngine(target, samples, local, block, forward, traced, captured, precision, server)
+        if compiled:
+            compile_kernel(engine)
+        return engine
     if name == "sequential":
+        if compiled:
+            raise RequestError("engine.compile=true needs engine=vectorised; the sequential engine is the reference")
         if precision != "float32":
             raise RequestError(f"engine.precision={precision}: the sequential engine is the exact reference")
         prepare_for_loop(target)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -27,12 +25,13 @@ from panacea.experiment.config import ExperimentConfig, Section, identity
 from panacea.experiment.digests import federation_digest, model_digest
 from panacea.experiment.history import History
 from panacea.experiment.relations import relate, resolve_graph
+from panacea.experiment.resolving import changed, resolved_section, with_defaults, with_novel
 from panacea.experiment.views import Snapshots
 from panacea.methods import make_method
 from panacea.models import build_model
 from panacea.models.registry import resolve_model
 from panacea.models.target import TargetModel
-from panacea.robustness import Attack, Guard, choose_attackers, make_attack, make_defence, triggered_tests
+from panacea.robustness import choose_attackers, make_attack, make_defence, triggered_tests
 
 __all__ = ["Experiment"]
 
@@ -73,25 +72,27 @@ class Experiment:
         if config.local_epochs is not None and config.local_steps is not None:
             raise RequestError("local_steps and local_epochs say the same thing in two ways; give one of them")
         defaults = TrainingDefaults(rounds=100) if federation is not None else find_dataset(config.data.name).defaults
-        federation = _with_novel(config, federation)
-        config = _with_defaults(config, defaults, federation)
+        federation = with_novel(config, federation)
+        config = with_defaults(config, defaults, federation)
         self.method: Method = make_method(config.method.name, config.method.keys)
         links = resolve_graph(config.graph, config.seed)
         if federation is None:
             keys = resolve_keys(config.data.name, config.data.keys, config.seed)
             federation, novel = load_share(config.data.name, keys, config.novel)
-            config = _with(config, data=Section(name=config.data.name, keys=keys.model_dump(mode="json")), novel=novel)
+            config = changed(
+                config, data=Section(name=config.data.name, keys=keys.model_dump(mode="json")), novel=novel
+            )
         self.federation, graph = relate(federation, config.graph.name, links)
         digest = federation_digest(self.federation)
         if config.data_digest not in (None, digest):
             what = f"data={config.data.name} or graph={config.graph.name}"
             raise RequestError(f"{what}: the data has changed since this run began; start a new one")
-        config = _with(config, graph=graph, data_digest=digest)
+        config = changed(config, graph=graph, data_digest=digest)
         self.streams = Streams(config.seed)
         attack = make_attack(config.attack.name, config.attack.keys)
         self.attackers = choose_attackers(attack, self.federation, self.streams)
         self.defence = make_defence(config.defence.name, config.defence.keys, self.method)
-        config = _with(config, attack=_resolved_section(attack), defence=_resolved_section(self.defence))
+        config = changed(config, attack=resolved_section(attack), defence=resolved_section(self.defence))
         task = self.federation.task
         spec = config.model.name if module is None else module
         built = build_model(spec, task, config.model.keys, seed_key=self.streams.key("initialisation") >> 1)
@@ -130,7 +131,7 @@ class Experiment:
             name = resolve_model(name, self.federation.task)
         if device == "auto":
             device = "cuda" if torch.cuda.is_available() else "cpu"
-        return _with(
+        return changed(
             config,
             cohort=config.cohort if config.cohort is not None else min(defaults.cohort, able),
             buffers="local" if config.buffers == "shared" and not self.method.shares_statistics else config.buffers,
@@ -163,6 +164,7 @@ class Experiment:
             captured=config.engine_keys.capture,
             precision=config.engine_keys.precision,
             server=server_device(config.engine_keys.server, self.target, self.method.averages, config.device),
+            compiled=config.engine_keys.compile,
         )
 
     def _local_steps(self) -> int | npt.NDArray[np.int64]:
@@ -262,40 +264,3 @@ class Experiment:
         rows = rebuild(like, tensors, f"{prefix}.rows") if len(seen) else None
         where = self.config.store, self.engine.home.device, self.config.out
         return ClientStore.unpacked(len(self.federation), seen, rows, *where)
-
-
-def _resolved_section(choice: Attack | Guard) -> Section:
-    """The request for an attack or a defence with every key it resolved to."""
-    return Section(name=choice.name, keys=choice.keys.model_dump(mode="json") if choice.name != "none" else {})
-
-
-def _with(config: ExperimentConfig, **changes: Any) -> ExperimentConfig:
-    return config.model_copy(update=changes)
-
-
-def _with_novel(config: ExperimentConfig, federation: Federation | None) -> Federation | None:
-    """A federation given in memory, with the share of novel clients that was asked for."""
-    if federation is None:
-        return None
-    unknown_keys = [key for key in config.data.keys if key != "seed"]
-    if unknown_keys:
-        raise RequestError(f"data.{unknown_keys[0]} is for data sets loaded by name; this federation is given as it is")
-    if config.novel is None:
-        return federation
-    if federation.novel.any() and config.novel != float(federation.novel.mean()):
-        raise RequestError(f"novel={config.novel}: this federation has novel clients already")
-    return federation if federation.novel.any() else federation.hold_out(config.novel, config.seed)
-
-
-def _with_defaults(
-    config: ExperimentConfig, defaults: TrainingDefaults, federation: Federation | None
-) -> ExperimentConfig:
-    """Keys the user left out come from the data set; a federation of the user's own brings the general defaults."""
-    names = ["rounds", "lr", "batch_size"] + (["local_steps"] if config.local_epochs is None else [])
-    changes: dict[str, Any] = {name: getattr(defaults, name) for name in names if getattr(config, name) is None}
-    if config.model.name == "auto" and defaults.model != "auto":
-        changes["model"] = Section(name=defaults.model, keys=config.model.keys)
-    if federation is not None:
-        changes["novel"] = float(federation.novel.mean())
-        changes["data"] = Section(name=federation.name, keys={"in_memory": True})
-    return _with(config, **changes)
