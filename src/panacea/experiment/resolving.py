@@ -19,6 +19,7 @@ def resolved_section(choice: Attack | Guard) -> Section:
 
 
 def changed(config: ExperimentConfig, **changes: Any) -> ExperimentConfig:
+    """The configuration with other values."""
     return config.model_copy(update=changes)
 
 
