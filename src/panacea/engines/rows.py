@@ -93,8 +93,11 @@ class Rows:
         width = places[0].shape[-1]
         first = self.parties[0].samples
         real = np.arange(width) < sizes[:, None]
-        present = None if real.all() else on_device(real, first.device)
-        equal = on_device(real / real.sum(axis=1, keepdims=True), first.device, first.dtype)
+        if real.all():
+            present, equal = None, places[0].new_full((1, 1), 1 / width, dtype=first.dtype).expand(real.shape)
+        else:
+            present = on_device(real, first.device)
+            equal = on_device(real / real.sum(axis=1, keepdims=True), first.device, first.dtype)
         one = draws * len(real) * width * first.input_bytes
         length = max(1, min(steps, _GATHER_BYTES[first.device.type] // max(1, one)))
         length = largest_divisor(steps, length) if even else length

@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
+from panacea.core.graphs import captured_in
 from panacea.core.parameters import Layout
 from panacea.hypernets.descent import Descent, Loss, Optimiser, descend
 from panacea.hypernets.propagation import Block
@@ -103,7 +104,7 @@ class _ServerGraph:
         self.descent = Descent(variables, moments, optimiser, layouts, factored)
         held = _rebuilt(inputs, iter(self.inputs))
         self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
+        with captured_in(self.graph):
             self.kept = self.descent.step(lambda leaves: objective(leaves, held), self.rate)
 
     def replay(
