@@ -24,9 +24,7 @@ Batches = Sequence[Sequence[tuple[Tensor, Tensor]]]
 """``batches[client][step] = (x, y)``."""
 
 
-def plain_round(
-    network: nn.Module, batches: Batches, lr: float, loss: Callable[[Tensor, Tensor], Tensor]
-) -> nn.Module:
+def plain_round(network: nn.Module, batches: Batches, lr: float, loss: Callable[[Tensor, Tensor], Tensor]) -> nn.Module:
     """One FedAvg round; clients weigh the same. Returns the new network."""
     total = [torch.zeros_like(value) for value in network.parameters()]
     for steps in batches:

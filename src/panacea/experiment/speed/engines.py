@@ -6,7 +6,7 @@ import dataclasses
 import importlib.util
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from panacea.errors import PanaceaError, RequestError
@@ -43,7 +43,7 @@ class Request:
     only: Sequence[str] = ()
     repeats: int | None = None
     quick: bool = False
-    peers: Peers = dataclasses.field(default_factory=Peers)
+    peers: Peers = field(default_factory=Peers)
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,7 @@ class Row:
         roofline: operations, and the machine's peak.
         notes: what a reader should know.
         scaled: engines that were measured with fewer clients and multiplied.
+        versions: of the peers that ran.
     """
 
     work: Workload
@@ -69,6 +70,7 @@ class Row:
     roofline: Roofline
     notes: tuple[str, ...] = ()
     scaled: tuple[str, ...] = ()
+    versions: Mapping[str, str] = field(default_factory=dict)
 
     def ratio(self, fast: str, slow: str) -> float | None:
         """How many times faster; None where one was not measured."""
@@ -191,6 +193,7 @@ def _row(
         Roofline(flops, flops * steps * work.cohort, peak),
         (*notes, *more, *failed),
         scaled,
+        {name: peer.version for name, peer in started.items()},
     )
 
 

@@ -39,7 +39,6 @@ class Bench:
         rows: workloads.
         curves: growth.
         checks: targets, if they were asked for.
-        versions: of the peers that ran.
         interrupted: whether more was planned.
     """
 
@@ -47,7 +46,6 @@ class Bench:
     rows: list[Row] = field(default_factory=list)
     curves: list[Curve] = field(default_factory=list)
     checks: Sequence[Check] = ()
-    versions: dict[str, str] = field(default_factory=dict)
     interrupted: bool = False
 
     @property
@@ -63,7 +61,9 @@ class Bench:
             for name, timing in row.timings.items():
                 if row.agrees(name, tolerance_of(name)) is False:
                     own, reference = timing.score, row.timings["sequential"].score
-                    found.append(f"{row.work.key}: {name} ended with {row.metric} {own:.4g}, sequential {reference:.4g}")
+                    found.append(
+                        f"{row.work.key}: {name} ended with {row.metric} {own:.4g}, sequential {reference:.4g}"
+                    )
         return found
 
     def record(self) -> dict[str, Any]:
@@ -81,7 +81,7 @@ class Bench:
                 "threads": 1,
                 "load": list(os.getloadavg()) if hasattr(os, "getloadavg") else None,
             },
-            "versions": {**versions, **self.versions},
+            "versions": versions | {name: text for row in self.rows for name, text in row.versions.items()},
             "warm_up": WARM_UP,
             "workloads": [_row(row) for row in self.rows],
             "growth": [dataclasses.asdict(curve) for curve in self.curves],

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from panacea.errors import RequestError, unknown
-from panacea.experiment.speed.measuring import Runner
 from panacea.experiment.speed.peers.remote import PeerMissing, RemotePeer
 from panacea.experiment.speed.workloads import Workload
 
@@ -73,9 +72,9 @@ class Peers:
         """Those of them that can do a workload."""
         return list(self.names) if work.key in _WORKLOADS else []
 
-    def start(self, work: Workload, device: str, stack: ExitStack) -> tuple[dict[str, Runner], list[str]]:
+    def start(self, work: Workload, device: str, stack: ExitStack) -> tuple[dict[str, RemotePeer], list[str]]:
         """Start them for a workload; those that cannot be started are noted. `stack` ends their processes."""
-        runners: dict[str, Runner] = {}
+        runners: dict[str, RemotePeer] = {}
         notes = []
         for name in self.able(work):
             try:

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from importlib.metadata import version
 from typing import Any
 
 import torch
-from pfl.aggregate.simulate import SimulatedBackend
-from pfl.algorithm.base import NNAlgorithmParams
-from pfl.algorithm.federated_averaging import FederatedAveraging
-from pfl.data.dataset import Dataset
-from pfl.data.federated_dataset import FederatedDataset
-from pfl.hyperparam import NNEvalHyperParams, NNTrainHyperParams
-from pfl.metrics import Metrics, Weighted
-from pfl.model.pytorch import PyTorchModel
 from torch import Tensor
 
 from panacea.experiment.speed.peers.task import Asked, Task, vector_of
@@ -25,12 +18,13 @@ _FOREVER = 10**9
 
 
 class _Rounds:
-    """A callback of pfl's that asks before each round whether there is one, and the cohort of that round."""
+    """A callback of pfl's that asks before each round whether there is one, and its clients as pfl's users."""
 
     def __init__(self, task: Task) -> None:
         self.task = task
         self.asked: Asked | None = None
         self.left: list[int] = []
+        self.dataset, self.metrics = import_module("pfl.data.dataset").Dataset, import_module("pfl.metrics").Metrics
 
     def ask(self) -> bool:
         self.asked = self.task.wait()
@@ -42,14 +36,14 @@ class _Rounds:
 
     def samples(self, user: int) -> Any:
         assert self.asked is not None
-        return Dataset(list(self.asked.samples[user]), user_id=str(user))
+        return self.dataset(list(self.asked.samples[user]), user_id=str(user))
 
     def on_train_begin(self, *, model: Any) -> Any:
         self.ask()
-        return Metrics()
+        return self.metrics()
 
     def after_central_iteration(self, aggregate_metrics: Any, model: Any, *, central_iteration: int) -> Any:
-        return self.ask(), Metrics()
+        return self.ask(), self.metrics()
 
     def on_train_end(self, *, model: Any) -> None:
         pass
@@ -57,24 +51,27 @@ class _Rounds:
 
 def train(task: Task) -> Tensor:
     """Rounds as long as there are any; the final weights."""
-    task.version = version("pfl")
+    models = import_module("pfl.model.pytorch")  # first: it tells pfl that tensors are torch's
+    base, keys, numbers = (import_module(f"pfl.{name}") for name in ("algorithm.base", "hyperparam", "metrics"))
+    averaging = import_module("pfl.algorithm.federated_averaging").FederatedAveraging()
     loss, network = task.work.loss(), task.network()
     network.__dict__["loss"] = lambda x, y: loss(network(x), y)
-    network.__dict__["metrics"] = lambda x, y: {"loss": Weighted(float(loss(network(x), y)) * len(y), len(y))}
-    model = PyTorchModel(network, torch.optim.SGD, torch.optim.SGD(network.parameters(), lr=1.0))
+    network.__dict__["metrics"] = lambda x, y: {"loss": numbers.Weighted(float(loss(network(x), y)) * len(y), len(y))}
+    model = models.PyTorchModel(network, torch.optim.SGD, torch.optim.SGD(network.parameters(), lr=1.0))
+    task.version = version("pfl")
     rounds = _Rounds(task)
-    users = FederatedDataset(rounds.samples, rounds.next_user)
-    FederatedAveraging().run(
-        NNAlgorithmParams(
+    users = import_module("pfl.data.federated_dataset").FederatedDataset(rounds.samples, rounds.next_user)
+    averaging.run(
+        base.NNAlgorithmParams(
             central_num_iterations=_FOREVER,
             evaluation_frequency=_FOREVER,
             train_cohort_size=task.work.cohort,
             val_cohort_size=None,
         ),
-        SimulatedBackend(training_data=users, val_data=users),
+        import_module("pfl.aggregate.simulate").SimulatedBackend(training_data=users, val_data=users),
         model,
-        NNTrainHyperParams(local_num_epochs=1, local_learning_rate=task.work.lr, local_batch_size=BATCH),
-        NNEvalHyperParams(local_batch_size=None),
+        keys.NNTrainHyperParams(local_num_epochs=1, local_learning_rate=task.work.lr, local_batch_size=BATCH),
+        keys.NNEvalHyperParams(local_batch_size=None),
         callbacks=[rounds],
     )
     return vector_of(network)

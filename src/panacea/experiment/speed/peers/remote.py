@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 import tempfile
@@ -43,6 +44,7 @@ class RemotePeer:
             stdout=subprocess.PIPE,
             stderr=self._errors,
             text=True,
+            start_new_session=True,  # Ctrl-C is for us; we end it
             env={**os.environ, **quiet, "OMP_NUM_THREADS": "1", "PYTHONPATH": path},
         )
         steps = {"steps": work.steps, "cuda_steps": work.cuda_steps}
@@ -90,7 +92,7 @@ class RemotePeer:
         try:
             self._process.wait(timeout=20)
         except subprocess.TimeoutExpired:
-            self._process.kill()
+            os.killpg(self._process.pid, signal.SIGKILL)  # with all it has started
             self._process.wait()
         if self._process.stdout is not None:
             self._process.stdout.close()
