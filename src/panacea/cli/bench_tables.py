@@ -17,8 +17,13 @@ _LOOPS = OURS[:2]
 def show_bench(bench: Bench) -> None:
     """Workloads, curves, checks and notes."""
     out = console()
+    peers = list(dict.fromkeys(name for row in bench.rows for name in row.timings if name not in OURS))
+    for row in bench.rows:
+        out.print(_row_table(row, peers), "")
     if bench.rows:
-        out.print(_rows_table(bench.rows, bench.device))
+        where = "one core" if bench.device == "cpu" else "the GPU"
+        out.print(f"medians of interleaved rounds, one thread; peak of {where}: a large matrix product, ", end="")
+        out.print(f"{bench.rows[0].roofline.peak / 1e9:,.0f} GFLOP/s", highlight=False)
     for curve in bench.curves:
         if curve.points:
             out.print(_curve_table(curve))
@@ -30,26 +35,17 @@ def show_bench(bench: Bench) -> None:
         out.print(f"note: {note}", highlight=False, markup=False)
 
 
-def _rows_table(rows: Sequence[Row], device: str) -> Table:
-    peak = rows[0].roofline.peak / 1e9
-    where = "one core" if device == "cpu" else "the GPU"
-    table = _table(f"medians of interleaved rounds; peak of {where} {peak:,.0f} GFLOP/s", "", left=1)
-    peers = list(dict.fromkeys(name for row in rows for name in row.timings if name not in OURS))
+def _row_table(row: Row, peers: Sequence[str]) -> Table:
+    work = row.work
+    table = _table(
+        f"{work.key}  {work.label}, {row.steps} local steps, {row.parameters:,} parameters", " " * 14, left=1
+    )
     baselines = [*_LOOPS, *peers]
-    for heading in (
-        "ms a round",
-        *(f"x {name}" for name in baselines),
-        "first wait",
-        "GFLOP/s",
-        "% of peak",
-        "ends with",
-    ):
-        table.add_column(heading, justify="right")
-    for row in rows:
-        table.add_row(f"[bold]{row.work.key}[/bold]  {row.work.label}, {row.steps} steps, P = {row.parameters:,}")
-        for name in sorted(row.timings, key=lambda name: (OURS + tuple(peers)).index(name)):
-            table.add_row(*_cells(row, name, baselines))
-        table.add_section()
+    ratios = [f"x {name}" for name in baselines]
+    for heading in ("ms a round", *ratios, "first wait", "GFLOP/s", "% of peak", "ends with"):
+        table.add_column(heading, justify="right", min_width=8)
+    for name in sorted(row.timings, key=[*OURS, *peers].index):
+        table.add_row(*_cells(row, name, baselines))
     return table
 
 
@@ -57,13 +53,12 @@ def _cells(row: Row, name: str, baselines: Sequence[str]) -> list[str]:
     timing = row.timings[name]
     about = "~" if name in row.scaled else ""
     ratios = [row.ratio(name, baseline) for baseline in baselines]
-    score = (
-        "" if timing.score is None else f"{timing.score:.1f} %" if row.metric == "accuracy" else f"{timing.score:.4f}"
-    )
+    form = "{:.1f} %" if row.metric == "accuracy" else "{:.4f}"
+    score = "" if timing.score is None else form.format(timing.score)
     wrong = " !" if row.agrees(name, tolerance_of(name)) is False else ""
     title = "naive loop" if row.work.method == "panacea" and name == "plain" else name
     return [
-        f"  {title}",
+        title,
         f"{about}{1e3 * timing.median:.1f}",
         *("" if ratio is None else f"{ratio:.2f}" for ratio in ratios),
         f"{timing.wait:.1f} s",

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 import torch
 from rich.console import Console
@@ -41,7 +40,6 @@ __all__ = ["BenchOptions", "bench_command"]
 _WHAT = ("engines", "growth", "methods")
 _DEVICES = ("auto", "cpu", "cuda")
 _METHOD_REPEATS, _GROWTH_REPEATS = 7, 5
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -79,15 +77,14 @@ def bench_command(options: BenchOptions) -> None:
     bench = Bench(_device(options.device))
     try:
         with one_thread():
-            _engines(options, bench) if what == "engines" else _growth(options, bench)
+            {"engines": _engines, "growth": _growth}[what](options, bench)
     except KeyboardInterrupt:
         bench.interrupted = True
         if bench.rows or bench.curves:
             _write(options, bench)
         raise
     if options.check:
-        find = {"engines": lambda: check_rows(bench.rows, bench.device)}
-        bench.checks = find.get(what, lambda: check_growth(bench.curves, bench.device))()
+        bench.checks = [*check_rows(bench.rows, bench.device), *check_growth(bench.curves, bench.device)]
     if options.as_json:
         print(json.dumps(bench.record()))  # noqa: T201
     elif not options.quiet:
@@ -100,15 +97,11 @@ def bench_command(options: BenchOptions) -> None:
 
 def _refuse_idle(options: BenchOptions, what: str) -> None:
     """An option that would do nothing here is a mistake."""
-    allowed = {"methods": ("methods",), "against": ("engines",), "pfllib": ("engines",), "python": ("engines",)}
-    both = ("engines", "growth")
-    for name in ("only", "quick", "check", "out"):
-        allowed[name] = both
+    allowed = {"methods": "methods", **dict.fromkeys(("against", "pfllib", "python"), "engines")}
+    allowed |= dict.fromkeys(("only", "quick", "check", "out"), "engines and growth")
     for name, tables in allowed.items():
-        if getattr(options, name) not in (None, False) and what not in tables:
-            raise RequestError(
-                f"--{name} is for `panacea bench {'` and `panacea bench '.join(tables)}`, not for {what}"
-            )
+        if getattr(options, name) not in (None, False) and what not in tables.split():
+            raise RequestError(f"--{name} is for `panacea bench` of {tables}, not of {what}")
 
 
 def _engines(options: BenchOptions, bench: Bench) -> None:

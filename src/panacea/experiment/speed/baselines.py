@@ -2,8 +2,8 @@
 
 `plain_round` is the least a loop can do: the module is called as it stands, weights are updated in place without
 `torch.optim`, batches are gathered beforehand, nothing is logged or evaluated. `naive_round` is Panacea with the
-libraries at hand: an embedding table, three SAGEConv layers of torch_geometric over the whole graph, one head per tensor
-for every client, and torch.optim on both sides. It does the same work as `method=panacea` with its defaults.
+libraries at hand: an embedding table, three SAGEConv layers of torch_geometric over the whole graph, one head per
+tensor for every client, and torch.optim on both sides. It does the same work as `method=panacea` with its defaults.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`panacea bench growth`: what a round costs with more clients a round, more clients in all, larger models, more seeds."""
+"""`panacea bench growth`: a round with more clients, among more clients, of larger models, of more seeds."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class RemotePeer:
         self, name: str, work: Workload, device: str, pfllib: Path | None = None, python: Path | None = None
     ) -> None:
         self.name, self.version = name, ""
-        self._errors = tempfile.TemporaryFile()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (`close` closes it)
         package = str(Path(panacea.__file__).resolve().parent.parent)
         path = os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH")])])
         quiet = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0"}

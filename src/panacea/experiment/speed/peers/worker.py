@@ -24,8 +24,8 @@ def serve() -> None:
     asked = json.loads(sys.stdin.readline())
     try:
         adapter = importlib.import_module(f"panacea.experiment.speed.peers.{asked['peer']}_adapter")
-        steps = {"steps": int(asked["steps"]), "cuda_steps": int(asked["cuda_steps"])}
-        work = dataclasses.replace(find_workload(asked["workload"]), **steps)
+        steps, more = int(asked["steps"]), int(asked["cuda_steps"])
+        work = dataclasses.replace(find_workload(asked["workload"]), steps=steps, cuda_steps=more)
         experiment = experiment_of(work, {"engine": "sequential"}, asked["device"])
         task = Task(work, experiment, answers, asked["pfllib"])
         task.finish(adapter.train(task))
