@@ -164,7 +164,7 @@ def large_round(clients: int, repeats: int, device: str) -> Point:
     """A Panacea round among so many clients, and the most memory this process ever had."""
     torch.set_num_threads(1)
     work = dataclasses.replace(find_workload("W1"), method="panacea")
-    runner = EngineRunner(experiment_of(work, {"engine": "vectorised"}, device, points_federation(clients)))
+    runner = EngineRunner(experiment_of(work, {"engine": "vectorised"}, device, points_federation(clients, 10)))
     timings, _ = interleave({"vectorised": runner}, repeats)
     unit = 1 if sys.platform == "darwin" else 1024
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -91,11 +91,11 @@ def fl60() -> Federation:
 
 
 @cache
-def points_federation(clients: int) -> Federation:
+def points_federation(clients: int, samples: int = 100) -> Federation:
     """Clients with points in the plane, as fl60's, and a random relation graph of mean degree 6."""
     generator = np.random.default_rng(0)
     edges = np.unique(np.sort(generator.integers(0, clients, (3 * clients, 2)), axis=1), axis=0)
-    x = generator.normal(size=(clients, 10, 2)).astype(np.float32)
+    x = generator.normal(size=(clients, samples, 2)).astype(np.float32)
     y = (x.sum(axis=2) > 0).astype(np.int64)
     edges = edges[edges[:, 0] != edges[:, 1]]
     return Federation.from_arrays(list(x), list(y), edges=edges, name="points", classes=2)
