@@ -79,7 +79,7 @@ def _curve_table(curve: Curve) -> Table:
     with_memory = any(point.memory is not None for point in curve.points)
     if with_memory:
         table.add_column("peak memory", justify="right")
-    best = "vectorised"
+    best = "vectorised" if "vectorised" in engines else engines[0]
     for point in curve.points:
         cells = [
             f"{'~' if name in point.scaled else ''}{point.ms[name]:.1f}" if name in point.ms else "" for name in engines

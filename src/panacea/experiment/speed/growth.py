@@ -33,7 +33,7 @@ class Point:
 
     Attributes:
         size: what grows.
-        ms: milliseconds of a round by engine (of all seeds together for `replicas`).
+        ms: milliseconds of a round by engine; for `replicas` of all seeds together, by workload.
         memory: peak bytes of the process (CPU) or of the device (CUDA), where it was measured.
         scaled: engines measured with fewer clients and multiplied.
     """
@@ -174,13 +174,15 @@ def large_round(clients: int, repeats: int, device: str) -> Point:
 
 
 def _replicas(plan: Plan, tell: Callable[[str], None]) -> Curve:
-    """Rounds of several seeds in lock-step."""
-    title = "seeds in lock-step (W1, FedAvg; a round of all of them)"
-    points = []
+    """Rounds of several seeds in lock-step; in place of engines there are workloads."""
+    title = "seeds in lock-step (FedAvg; a round of all of them)"
+    works = ("W1", "W2") if plan.device == "cuda" else ("W1",)
+    points, notes = [], []
     for size in plan.sizes("replicas"):
-        found = measure_replicas(size, plan.repeats, plan.device)
-        if found is None:
-            return Curve("replicas", title, (), ("this version cannot train seeds in lock-step",))
-        points.append(Point(size, {"vectorised": 1e3 * found}))
+        found = {key: measure_replicas(key, size, plan.repeats, plan.device) for key in works}
+        if None in found.values():
+            notes.append("this version cannot train seeds in lock-step")
+            break
+        points.append(Point(size, {key: 1e3 * (seconds or 0.0) for key, seconds in found.items()}))
         tell(f"replicas {size}")
-    return Curve("replicas", title, tuple(points))
+    return Curve("replicas", title, tuple(points), tuple(notes))
