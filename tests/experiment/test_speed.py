@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,43 @@ def test_a_runner_that_fails_leaves_the_others_running() -> None:
     assert good.seen == [1, 2, 3, 4]
     assert bad.seen == [1, 2]
     assert notes == ["bad: it broke"]
+
+
+def test_a_runner_that_cannot_be_scored_is_left_out() -> None:
+    class Lost(Clock):
+        def score(self) -> float | None:
+            raise RunFailure("it ended")
+
+    timings, notes = interleave({"lost": Lost([1.0] * 3), "good": Clock([1.0] * 3)}, 1)
+    assert list(timings) == ["good"]
+    assert notes == ["lost: it ended"]
+
+
+def test_a_busy_machine_shows() -> None:
+    assert Timing((2.0, 3.0, 4.0), 9.0, None, (1.0, 1.5, 2.0)).busy == 2.0
+    assert Timing((2.0,), 9.0).busy == 1.0
+    timings, _ = interleave({"asleep": Clock([1.0] * 3)}, 1)
+    assert timings["asleep"].busy > 100  # it says a second and computed nothing
+
+
+def fixed(runners: Mapping[str, object], *_: object) -> tuple[dict[str, Timing], list[str]]:
+    """Every round takes a second, whoever runs it."""
+    return {name: Timing((1.0,), 1.0) for name in runners}, []
+
+
+def test_what_loops_over_fewer_clients_is_multiplied(monkeypatch: pytest.MonkeyPatch) -> None:
+    few = dataclasses.replace(find_workload("W1"), steps=2, looped=2)
+    monkeypatch.setattr(all_workloads, "_WORKLOADS", (few,))
+    monkeypatch.setattr("panacea.experiment.speed.engines.interleave", fixed)
+    (found,) = measure_engines(Request(only=("W1",)))
+    assert found.scaled == ("plain", "sequential")
+    assert found.timings["plain"].median == 2.5  # 5 clients instead of 2
+    assert found.timings["vectorised"].median == 1.0
+    monkeypatch.setattr("panacea.experiment.speed.growth.interleave", fixed)
+    monkeypatch.setattr(Plan, "sizes", lambda self, curve: (4, 40))
+    (curve,) = measure_growth(Plan(only=("cohort",)))
+    assert [point.ms["sequential"] for point in curve.points] == [1000.0, 2000.0]
+    assert [point.ms["vectorised"] for point in curve.points] == [1000.0, 1000.0]
 
 
 def test_one_thread_is_given_back() -> None:
@@ -160,14 +198,15 @@ def test_targets_of_growth() -> None:
     assert check_growth([Curve("replicas", "", seeds)], "cpu") == []  # promised on a GPU only
 
 
-def test_operations_are_counted_from_the_layers() -> None:
+def test_operations_are_counted_from_the_layers(monkeypatch: pytest.MonkeyPatch) -> None:
     work = dataclasses.replace(find_workload("W1"), steps=1)
     found = step_flops(experiment_of(work, {"engine": "sequential"}, "cpu"), work)
     forward = 2 * 64 * (2 * 16 + 16 * 16 + 16 * 2)
     backward = 2 * forward - 2 * 64 * 2 * 16  # the gradient at the inputs is not needed
     assert found == forward + backward
     assert Roofline(found, 10 * found, 1e6).share(2.0) == pytest.approx(5 * found / 1e6)
-    assert gemm_peak("cpu", 2) > 1e8
+    monkeypatch.setattr("panacea.experiment.speed.roofline.timed", lambda *_: 0.5)
+    assert gemm_peak("cpu") == 4 * 1024**3
 
 
 @pytest.mark.usefixtures("short")
@@ -218,12 +257,16 @@ class FedAvg:
             for i in range(args.num_clients)
         ]
         assert args.never_heard_of == 0
+        self.sent = self.mixed = 0
     def send_models(self):
+        assert self.sent == self.mixed, "the round before was not aggregated"
+        self.sent += 1
         for client in self.clients:
             client.model.load_state_dict(self.global_model.state_dict())
     def receive_models(self):
         self.uploaded = [client.model for client in self.selected_clients]
     def aggregate_parameters(self):
+        self.mixed += 1
         for mean, *own in zip(self.global_model.parameters(), *(m.parameters() for m in self.uploaded)):
             mean.data = sum(p.data for p in own) / len(own)
 """

@@ -25,6 +25,7 @@ LOOPS = ("plain", "sequential")
 _VECTORISED = {"engine": "vectorised"}
 _REPEATS = {"W1": 21, "W1-20": 11, "W1-panacea": 21}  # where a round takes milliseconds
 _LONG, _QUICK = 7, 3
+_BUSY = 1.3  # from here on a reader is told
 
 
 @dataclass(frozen=True)
@@ -179,6 +180,12 @@ def _row(
     started, more = request.peers.start(work, device, stack)
     runners |= started
     timings, failed = interleave(runners, rounds_of(request, work), _said(tell, work))
+    if device == "cpu" and timings["sequential"].busy > _BUSY:
+        times = f"{timings['sequential'].busy:.1f} times"
+        notes.append(
+            f"{work.key}: others had this core too, a sequential round took {times} as long as it computed; engines "
+            "suffer alike, but ratios to peers, which run in processes of their own, are less certain"
+        )
     scaled = tuple(name for name in LOOPS if work.looped is not None and name in timings)
     for name in scaled:
         timings[name] = timings[name].scaled(work.cohort / (work.looped or 1))

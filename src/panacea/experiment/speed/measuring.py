@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ import torch
 
 from panacea.errors import RunFailure
 
-__all__ = ["WARM_UP", "Runner", "Timing", "interleave", "one_thread", "settle"]
+__all__ = ["WARM_UP", "Runner", "Timing", "interleave", "one_thread", "settle", "timed"]
 
 WARM_UP = 2
 """Rounds before the timed ones: code is recorded, compiled or captured in them, and caches are filled."""
@@ -41,11 +42,13 @@ class Timing:
         seconds: of each timed round.
         first: seconds of the very first round, which is not timed.
         score: the mean test metric after the last round.
+        computing: seconds that this process computed in each of them; less than `seconds` where others had its core.
     """
 
     seconds: tuple[float, ...]
     first: float
     score: float | None = None
+    computing: tuple[float, ...] = ()
 
     @property
     def median(self) -> float:
@@ -56,6 +59,11 @@ class Timing:
     def wait(self) -> float:
         """How much longer the first round took than the others: the price of recording, compiling and capturing."""
         return max(0.0, self.first - self.median)
+
+    @property
+    def busy(self) -> float:
+        """How many times longer a round took than this process computed in it; 1 on a quiet machine."""
+        return self.median / max(statistics.median(self.computing or self.seconds), 1e-9)
 
     def scaled(self, factor: float) -> Timing:
         """The time of so many times as much work."""
@@ -71,19 +79,27 @@ def interleave(
         The timings by name, and a note for each runner that failed; the others go on without it.
     """
     seconds: dict[str, list[float]] = {name: [] for name in runners}
+    computing: dict[str, list[float]] = {name: [] for name in runners}
     notes: list[str] = []
     for number in range(1, WARM_UP + repeats + 1):
         for name in list(seconds):
+            before = time.process_time()
             try:
                 seconds[name].append(runners[name].round(number))
+                computing[name].append(time.process_time() - before)
             except RunFailure as error:
                 del seconds[name]
                 notes.append(f"{name}: {error}")
             if tell is not None:
                 tell(name)
-    return {
-        name: Timing(tuple(found[WARM_UP:]), found[0], runners[name].score()) for name, found in seconds.items()
-    }, notes
+    timings = {}
+    for name, found in seconds.items():
+        try:
+            used = tuple(computing[name][WARM_UP:])
+            timings[name] = Timing(tuple(found[WARM_UP:]), found[0], runners[name].score(), used)
+        except RunFailure as error:
+            notes.append(f"{name}: {error}")
+    return timings, notes
 
 
 @contextmanager
@@ -95,6 +111,15 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
+
+
+def timed(device: str, work: Callable[[], object]) -> float:
+    """Seconds that some work takes, on a device that has nothing else to do."""
+    settle(device)
+    started = time.perf_counter()
+    work()
+    settle(device)
+    return time.perf_counter() - started
 
 
 def settle(device: str) -> None:

@@ -98,6 +98,7 @@ def _row(row: Row) -> dict[str, Any]:
         engines[name] = {
             "ms": 1e3 * timing.median,
             "all_ms": [1e3 * seconds for seconds in timing.seconds],
+            "busy": timing.busy if name in OURS else None,
             "first_wait_s": timing.wait,
             "score": timing.score,
             "agrees": row.agrees(name, tolerance_of(name)),

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from panacea.experiment.experiment import Experiment
-from panacea.experiment.speed.measuring import settle
+from panacea.experiment.speed.measuring import timed
 from panacea.experiment.speed.workloads import Workload, client_batches, network_of
 
 __all__ = ["Roofline", "gemm_peak", "step_flops"]
@@ -53,11 +52,4 @@ def gemm_peak(device: str, repeats: int = 15) -> float:
     """Operations a second of a product of two square float32 matrices; the best of a few, for it is a peak."""
     side = _SIDE[device]
     a, b = (torch.randn(side, side, device=device) for _ in range(2))
-    seconds = []
-    for _ in range(repeats):
-        settle(device)
-        started = time.perf_counter()
-        _ = a @ b
-        settle(device)
-        seconds.append(time.perf_counter() - started)
-    return float(2 * side**3 / min(seconds))
+    return float(2 * side**3 / min(timed(device, lambda: a @ b) for _ in range(repeats)))

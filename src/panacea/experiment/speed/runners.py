@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -12,7 +10,7 @@ from panacea.core.round import run_round
 from panacea.evaluation.evaluate import evaluate_clients
 from panacea.experiment.experiment import Experiment
 from panacea.experiment.speed.baselines import NaiveHypernetwork, naive_round, plain_round
-from panacea.experiment.speed.measuring import settle
+from panacea.experiment.speed.measuring import timed
 from panacea.experiment.speed.workloads import Workload, client_batches, network_of
 
 __all__ = ["EngineRunner", "NaiveRunner", "PlainRunner", "score_of_vector"]
@@ -28,11 +26,11 @@ class EngineRunner:
         """Everything but the drawing of the cohort."""
         experiment = self.experiment
         cohort = experiment.cohort(number)
-        settle(experiment.config.device)
-        started = time.perf_counter()
-        experiment.state, _ = run_round(experiment.method, experiment.state, cohort, experiment.engine)
-        settle(experiment.config.device)
-        return time.perf_counter() - started
+
+        def work() -> None:
+            experiment.state, _ = run_round(experiment.method, experiment.state, cohort, experiment.engine)
+
+        return timed(experiment.config.device, work)
 
     def score(self) -> float | None:
         """Of the method's personal models."""
@@ -49,13 +47,12 @@ class PlainRunner:
 
     def round(self, number: int) -> float:
         """Batches are gathered before the clock starts."""
-        device = self.experiment.config.device
         batches = [client_batches(self.experiment, int(c), number) for c in self.experiment.cohort(number).ids]
-        settle(device)
-        started = time.perf_counter()
-        self.network = plain_round(self.network, batches, self.work.lr, self.loss)
-        settle(device)
-        return time.perf_counter() - started
+
+        def work() -> None:
+            self.network = plain_round(self.network, batches, self.work.lr, self.loss)
+
+        return timed(self.experiment.config.device, work)
 
     def score(self) -> float | None:
         """Of the one network."""
@@ -79,11 +76,7 @@ class NaiveRunner:
         ids = self.experiment.cohort(number).ids
         batches = [client_batches(self.experiment, int(client), number) for client in ids]
         rows = torch.from_numpy(np.searchsorted(self.experiment.federation.train_ids, ids)).to(device)
-        settle(device)
-        started = time.perf_counter()
-        naive_round(self.server, self.optimiser, self.network, rows, batches)
-        settle(device)
-        return time.perf_counter() - started
+        return timed(device, lambda: naive_round(self.server, self.optimiser, self.network, rows, batches))
 
     def score(self) -> float | None:
         """Not compared: it starts from other weights."""

@@ -34,9 +34,11 @@ class RemotePeer:
         self, name: str, work: Workload, device: str, pfllib: Path | None = None, python: Path | None = None
     ) -> None:
         self.name, self.version = name, ""
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (`close` closes it)
-        package = str(Path(panacea.__file__).resolve().parent.parent)
-        path = os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH")])])
+        self._folder = tempfile.TemporaryDirectory(prefix="panacea-bench-")
+        folder = Path(self._folder.name)
+        (folder / "panacea").symlink_to(Path(panacea.__file__).resolve().parent)  # us, and nothing else beside us
+        self._errors = (folder / "errors").open("w+b")
+        path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
         quiet = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0"}
         self._process = subprocess.Popen(  # noqa: S603  (our own module)
             [str(python or sys.executable), "-m", _WORKER],
@@ -97,6 +99,7 @@ class RemotePeer:
         if self._process.stdout is not None:
             self._process.stdout.close()
         self._errors.close()
+        self._folder.cleanup()
 
     def __enter__(self) -> RemotePeer:
         return self
