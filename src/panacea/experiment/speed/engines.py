@@ -180,7 +180,7 @@ def _row(
     started, more = request.peers.start(work, device, stack)
     runners |= started
     timings, failed = interleave(runners, rounds_of(request, work), _said(tell, work))
-    if device == "cpu" and timings["sequential"].busy > _BUSY:
+    if device == "cpu" and "sequential" in timings and timings["sequential"].busy > _BUSY:
         times = f"{timings['sequential'].busy:.1f} times"
         notes.append(
             f"{work.key}: others had this core too, a sequential round took {times} as long as it computed; engines "
