@@ -52,7 +52,7 @@ def _refused(arguments: list[str], capsys: pytest.CaptureFixture[str], *words: s
         ("model.hiden=5", ["model.hiden", "model.hidden"]),
         ("model=nowhere:Net", ["nowhere"]),
         ("graph=gven", ["'gven'", "did you mean 'given'?"]),
-        ("engine=vectorized", ["engine=vectorized", "did you mean 'vectorised'?"]),
+        ("engine=vectorized", ["unknown engine 'vectorized'", "did you mean 'vectorised'?"]),
         ("rounds=many", ["rounds=many", "integer"]),
         ("rounds=-3", ["rounds=-3", "greater than or equal to 1"]),
         ("rounds=0", ["rounds=0"]),

@@ -124,8 +124,8 @@ def expected_after(w: Tensor, steps: int, momentum: float) -> Tensor:
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_a_row_stands_still_after_its_own_steps(momentum: float):
     steps = torch.tensor([[1], [5], [0], [3]])
-    local = Local(to_the_batch, Sgd(0.1, momentum))
-    (params, told), client = run_local(Toy(), Model(start(4)), None, numbered_batches(5), local, steps)
+    local = Local(to_the_batch, Sgd(0.1, momentum), steps)
+    (params, told), client = run_local(Toy(), Model(start(4)), None, numbered_batches(5), local)
     for row, own in enumerate([1, 5, 0, 3]):
         torch.testing.assert_close(params[row], expected_after(start(4)[row], own, momentum), rtol=0, atol=0)
     assert told is steps
@@ -133,8 +133,8 @@ def test_a_row_stands_still_after_its_own_steps(momentum: float):
 
 
 def test_one_number_of_steps_for_all():
-    local = Local(to_the_batch, Sgd(0.1, 0.9))
-    (params, told), _ = run_local(Toy(), Model(start(2)), None, numbered_batches(4), local, 4)
+    local = Local(to_the_batch, Sgd(0.1, 0.9), 4)
+    (params, told), _ = run_local(Toy(), Model(start(2)), None, numbered_batches(4), local)
     torch.testing.assert_close(params, expected_after(start(2), 4, 0.9), rtol=0, atol=0)
     assert int(told) == 4
 
@@ -180,7 +180,7 @@ def test_client_state_several_draws_and_extra_terms_reach_the_method():
         tuple(Batch(torch.tensor(10.0 * t + d), torch.zeros(()), torch.ones(1)) for d in range(2)) for t in range(3)
     ]
     kept_before = torch.full((3, 1), 7.0, dtype=torch.float64)
-    upload, kept = run_local(Keeper(), Model(start(3)), kept_before, pairs, Local(grad, Sgd(0.5)), 3)
+    upload, kept = run_local(Keeper(), Model(start(3)), kept_before, pairs, Local(grad, Sgd(0.5), 3))
     assert calls == [(0.0, True), (10.0, True), (20.0, True)]
     torch.testing.assert_close(upload.params, start(3) - 1.5)
     assert kept.tolist() == [[1.0 + 11.0 + 21.0]] * 3

@@ -112,7 +112,7 @@ def test_batches_differ_by_round_purpose_and_step_only():
 @pytest.mark.parametrize("most", [1, 300, 10**9])
 def test_gathering_in_blocks_changes_nothing(most: int, monkeypatch: pytest.MonkeyPatch):
     expected = drawn([1, 3], steps=7, draws=2)
-    monkeypatch.setattr("panacea.engines.base._GATHER_BYTES", most)
+    monkeypatch.setattr("panacea.engines.rows._GATHER_BYTES", {"cpu": most})
     found = drawn([1, 3], steps=7, draws=2)
     assert len(found) == 7
     for a, b in zip(found, expected, strict=True):

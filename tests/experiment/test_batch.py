@@ -190,7 +190,7 @@ def test_ctrl_c_saves_every_run(workers: int, tmp_path: Path) -> None:
     with pytest.raises(Interrupted, match="0 of 2 runs"):
         run_batch([_job(tmp_path, seed=s, **long) for s in (0, 1)], workers=workers, listener=Interrupting())
     stopped = sorted(tmp_path.iterdir())
-    assert len(stopped) == workers
+    assert len(stopped) == 2  # in one process both advance together
     for path in stopped:
         checkpoint, damaged = RunDirectory(path).checkpoints.load()
         assert checkpoint is not None

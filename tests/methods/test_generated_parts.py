@@ -100,8 +100,8 @@ def test_local_steps_under_a_frozen_rest_by_hand() -> None:
         seen.append(params)
         return params + 1
 
-    local = Local(gradient, Sgd(0.1, momentum=0.5, weight_decay=0.1, clip=1.0))  # type: ignore[arg-type]
-    upload, kept = run_local(method, download, None, [(None,)] * 3, local, 3)  # type: ignore[list-item]
+    local = Local(gradient, Sgd(0.1, momentum=0.5, weight_decay=0.1, clip=1.0), 3)  # type: ignore[arg-type]
+    upload, kept = run_local(method, download, None, [(None,)] * 3, local)  # type: ignore[list-item]
     w, v = download.params, torch.zeros(3, dtype=torch.float64)
     for _ in range(3):
         v = 0.5 * v + (w + 1) / max(1, (w + 1).norm()) + 0.1 * w

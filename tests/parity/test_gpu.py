@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from panacea.engines.vectorised import VectorisedEngine
+from panacea.experiment.batch import Job, run_batch
 from panacea.experiment.config import build_config
 from panacea.experiment.experiment import Experiment
 from panacea.experiment.runner import run_experiment
@@ -29,6 +32,65 @@ def test_methods(method: str) -> None:
         play(experiment, 20)
         results.append({name: value.cpu() for name, value in trajectory(experiment).items()})
     assert largest_difference(*results) < 1e-9
+
+
+@pytest.mark.parametrize("method", method_names())
+def test_methods_captured(method: str) -> None:
+    """Steps of every method are captured, ragged numbers of steps too, and the numbers stay."""
+    results = []
+    for device, how in (("cpu", "sequential"), ("cuda", "vectorised")):
+        experiment = toy_experiment(method, engine=how, device=device, rounds=6, local_epochs=2)
+        play(experiment, 6)
+        results.append({name: value.cpu() for name, value in trajectory(experiment).items()})
+        if isinstance(experiment.engine, VectorisedEngine):
+            assert experiment.engine.graphs is not None
+            assert experiment.engine.graphs.graphs
+            assert not experiment.engine.graphs.hopeless
+    assert largest_difference(*results) < 1e-7
+
+
+@pytest.mark.parametrize("method", ["fedavg", "ditto", "panacea"])
+def test_float32_and_twice_the_same(method: str) -> None:
+    """Within a point of the CPU after twenty rounds, and two runs on the GPU give identical metrics."""
+    means = []
+    for device in ("cpu", "cuda", "cuda"):
+        flat = {"data": "fl60", "method": method, "rounds": 20, "device": device, "engine": "vectorised"}
+        experiment = Experiment(build_config(flat))
+        run_experiment(experiment)
+        assert experiment.history.last is not None
+        means.append(experiment.history.last.test.metric.mean())
+    assert means[1] == means[2]
+    assert means[0] == pytest.approx(means[1], abs=1.0)
+
+
+def test_seeds_together_on_the_gpu(tmp_path: Path) -> None:
+    """Five seeds in one call have the numbers they have alone."""
+    found = []
+    for together in (True, False):
+        keys = {
+            "data": "fl60",
+            "method": "fedavg",
+            "rounds": 10,
+            "device": "cuda",
+            "out": str(tmp_path / str(together)),
+        }
+        jobs = [Job(build_config({**keys, "seed": seed})) for seed in range(5)]
+        found.append([one.summary for one in run_batch(jobs, workers=1, pages=False, together=together)])
+    for a, b in zip(*found, strict=True):
+        assert a is not None
+        assert b is not None
+        assert a["mean"] == pytest.approx(b["mean"], abs=1.0)
+
+
+def test_captured_steps_equal_those_taken_one_by_one() -> None:
+    """The same kernels in the same order."""
+    params = []
+    for capture in (True, False):
+        flat = {"data": "fl60", "method": "fedavg", "rounds": 5, "device": "cuda", "engine.capture": capture}
+        experiment = Experiment(build_config(flat))
+        play(experiment, 5)
+        params.append(experiment.state.server.params.cpu())
+    assert torch.equal(*params)
 
 
 @pytest.mark.parametrize("target", TARGETS)

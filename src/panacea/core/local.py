@@ -20,7 +20,7 @@ from panacea.errors import RequestError
 if TYPE_CHECKING:
     from panacea.core.method import Method
 
-__all__ = ["Gradient", "Iterate", "Local", "Sgd", "refuse_unstable", "run_local"]
+__all__ = ["Fold", "Gradient", "Iterate", "Local", "Sgd", "fold_steps", "refuse_unstable", "run_local"]
 
 
 class Gradient(Protocol):
@@ -133,13 +133,39 @@ class Local:
     steps: int | Tensor = 1
 
 
+class Fold(Protocol):
+    """The K steps between start and finish."""
+
+    def __call__(
+        self,
+        method: Method,
+        carry: Tree,
+        download: Tree,
+        client: Tree,
+        batches: Iterable[tuple[Batch, ...]],
+        local: Local,
+    ) -> Tree:
+        """The carry after the last step."""
+        ...
+
+
+def fold_steps(
+    method: Method, carry: Tree, download: Tree, client: Tree, batches: Iterable[tuple[Batch, ...]], local: Local
+) -> Tree:
+    """One step after the other; a row stands still after its own number of steps."""
+    for t, drawn in enumerate(batches):
+        new = method.step(carry, download, client, drawn, local)
+        carry = tree_where(t < local.steps, new, carry) if isinstance(local.steps, Tensor) else new
+    return carry
+
+
 def run_local(
     method: Method,
     download: Tree,
     client: Tree,
     batches: Iterable[tuple[Batch, ...]],
     local: Local,
-    steps: int | Tensor,
+    fold: Fold = fold_steps,
 ) -> tuple[Tree, Tree]:
     """Train one client, or many at once; returns (upload, kept client state).
 
@@ -148,11 +174,9 @@ def run_local(
         download: what the client received.
         client: what it kept from its last visit.
         batches: for each step, `method.draws` batches.
-        local: gradient and optimiser.
-        steps: K for all rows, or ``[rows, 1]``: a row stands still after its own number of steps.
+        local: gradient, optimiser and number of steps.
+        fold: how the steps are taken; an engine may have a faster way to the same numbers.
     """
     carry = method.start(download, client, local)
-    for t, drawn in enumerate(batches):
-        new = method.step(carry, download, client, drawn, local)
-        carry = tree_where(t < steps, new, carry) if isinstance(steps, Tensor) else new
-    return method.finish(carry, download, client, steps)
+    carry = fold(method, carry, download, client, batches, local)
+    return method.finish(carry, download, client, local.steps)

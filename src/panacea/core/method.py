@@ -104,6 +104,8 @@ class Method:
         shares_statistics: whether BatchNorm statistics may be exchanged; if not, `buffers=shared` becomes `local`.
         isolated: whether nothing at all is exchanged, so that a newcomer finds nobody's statistics either.
         averages: whether the server's new model is a mean of the cohort's uploads, which a robust mean may replace.
+        client_parameters: names of the hyper-parameters that `start`, `step` or `finish` look at, None for all: runs
+            that differ in others only can be trained in one call.
     """
 
     name: str = ""
@@ -114,6 +116,7 @@ class Method:
     shares_statistics: ClassVar[bool] = True
     isolated: ClassVar[bool] = False
     averages: ClassVar[bool] = True
+    client_parameters: ClassVar[tuple[str, ...] | None] = None
 
     def __init__(self, parameters: MethodParameters | None = None) -> None:
         self.parameters = parameters if parameters is not None else self.parameter_model()

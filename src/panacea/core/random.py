@@ -18,7 +18,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-__all__ = ["Streams", "bits", "mix", "sample_batches", "torch_uniform", "uniform"]
+__all__ = ["Keys", "Streams", "bits", "mix", "sample_batches", "torch_mix", "torch_uniform", "uniform"]
 
 Keys = npt.NDArray[np.uint64]
 
@@ -112,11 +112,12 @@ def sample_batches(keys: Keys, counts: npt.NDArray[np.int64], steps: int, batch:
 
 def _draw(keys: Keys, n: int, steps: int, size: int) -> npt.NDArray[np.int64]:
     """``[rows, steps, size]`` positions below n, distinct within a step."""
-    if n <= 8 * size:  # few samples: sort n random words, the first `size` places are a uniform subset
+    if n <= 8 * size:  # few samples: the places of the `size` smallest of n random words are a uniform subset
         words = bits(keys, steps * n).reshape(len(keys), steps, n)
         if size == n:
             return words.argsort(axis=-1)
-        return np.argpartition(words, size, axis=-1)[..., :size]
+        last = np.partition(words, size - 1, axis=-1)[..., size - 1 : size]
+        return np.nonzero(words <= last)[-1].reshape(len(keys), steps, size)
     drawn = (uniform(keys, steps * size).reshape(len(keys), steps, size) * n).astype(np.int64)
     redrawn = keys
     while True:  # many samples: repeats are rare, so draw them again until none is left
@@ -131,7 +132,8 @@ def _draw(keys: Keys, n: int, steps: int, size: int) -> npt.NDArray[np.int64]:
         drawn = np.where(repeat, fresh, drawn)
 
 
-def _torch_mix(z: Tensor) -> Tensor:
+def torch_mix(z: Tensor) -> Tensor:
+    """`mix` of int64 words on a torch device."""
     z = (z ^ ((z >> 30) & (2**34 - 1))) * -0x40A7B892E31B1A47
     z = (z ^ ((z >> 27) & (2**37 - 1))) * -0x6B2FB644ECCEEE15
     return z ^ ((z >> 31) & (2**33 - 1))
@@ -140,5 +142,5 @@ def _torch_mix(z: Tensor) -> Tensor:
 def torch_uniform(keys: Tensor, count: int, start: int = 0) -> Tensor:
     """`uniform` on a torch device, in float32: int64 keys ``[...]`` give ``[..., count]`` in [0, 1)."""
     counter = torch.arange(start + 1, start + count + 1, dtype=torch.int64, device=keys.device)
-    counter = _torch_mix(counter * -0x61C8864680B583EB)
-    return ((_torch_mix(keys[..., None] ^ counter) >> 40) & (2**24 - 1)).to(torch.float32) * 2.0**-24
+    counter = torch_mix(counter * -0x61C8864680B583EB)
+    return ((torch_mix(keys[..., None] ^ counter) >> 40) & (2**24 - 1)).to(torch.float32) * 2.0**-24

@@ -121,14 +121,18 @@ def run_round(
     if defence is not None:
         memory, judged = defence.judge(memory, judged, sent, cohort, state.server)
 
+    believed = judged.trust is cohort.trust  # nobody was refused or doubted, as nearly always
+    used = None if believed else judged.trust[:, 0] > 0
+    losses = trained.loss[used] if used is not None and judged.reasons else trained.loss
+    loss = float((losses if len(losses) else trained.loss).mean())  # before the server's work, which need not be over
+    trust = [1.0] * len(cohort) if believed else judged.trust[:, 0].tolist()
+
     server, cohort = state.server, replace(cohort, trust=judged.trust)
-    used = judged.trust[:, 0] > 0
-    if bool(used.any()):  # else there is nothing to learn from
+    if any(trust):  # else there is nothing to learn from
         state.statistics.receive(cohort, judged.statistics)
         server = method.aggregate(server, judged.uploads, cohort)
 
-    shared, losses = state.statistics.nbytes(cohort), trained.loss[used] if judged.reasons else trained.loss
-    loss = float((losses if len(losses) else trained.loss).mean())
+    shared = state.statistics.nbytes(cohort)
     down, up = nbytes(downloads) + shared, nbytes(trained.uploads) + shared
-    report = Report(loss, down, up, judged.reasons, tuple(judged.trust[:, 0].tolist()))
+    report = Report(loss, down, up, judged.reasons, tuple(trust))
     return State(server, state.clients, state.statistics, cohort.round, memory), report

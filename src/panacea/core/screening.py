@@ -66,7 +66,8 @@ def screen(
         judged = refuse(judged, torch.tensor(sound, device=cohort.trust.device), sent, reason, cohort)
     came = [*_sent(judged.uploads), judged.statistics]
     limits = [*(LIMIT for _ in came[1:]), LIMIT**2]
-    if all(_within(leaf, limit) for leaf, limit in zip(came, limits, strict=True)):  # nearly always
+    within = [_within(leaf, limit) for leaf, limit in zip(came, limits, strict=True) if leaf.numel()]
+    if not within or bool(torch.stack(within).all()):  # nearly always
         return judged
     largest = torch.cat([_largest(leaf) for leaf in came], dim=1)
     usual = torch.cat([_largest(leaf) for leaf in (*_sent(unchanged), sent)], dim=1).clamp_min(1)
@@ -80,12 +81,10 @@ def _sent(tree: Tree) -> list[Tensor]:
     return [leaf for _, leaf in named_leaves(tree, travelling=True)]
 
 
-def _within(leaf: Tensor, limit: float) -> bool:
+def _within(leaf: Tensor, limit: float) -> Tensor:
     """Whether all values are; one pass for all rows, and NaN is passed on to both ends."""
-    if not leaf.numel():
-        return True
     low, high = torch.aminmax(leaf)
-    return bool((low >= -limit) & (high <= limit))
+    return (low >= -limit) & (high <= limit)
 
 
 def _largest(leaf: Tensor) -> Tensor:

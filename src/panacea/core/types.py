@@ -10,6 +10,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from panacea.core.transfer import on_device
+
 if TYPE_CHECKING:
     from panacea.core.parameters import Layout
     from panacea.core.random import Streams
@@ -42,7 +44,7 @@ class Cohort:
     def of(cls, ids: ClientIds, counts: npt.NDArray[np.int64], round: int, like: Tensor) -> Cohort:
         """The cohort of these clients; `counts` is indexed by client, `like` gives dtype and device."""
         ids = np.sort(np.asarray(ids, dtype=np.int64))
-        n = torch.as_tensor(counts[ids], dtype=like.dtype, device=like.device).unsqueeze(-1)
+        n = on_device(counts[ids], like.device, like.dtype).unsqueeze(-1)
         return cls(ids, n, round, torch.ones_like(n))
 
     def __len__(self) -> int:

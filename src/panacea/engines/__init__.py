@@ -10,7 +10,7 @@ from panacea.engines.base import Engine, LocalSettings, Samples, Scores
 from panacea.engines.forward import prepare_for_loop
 from panacea.engines.sequential import SequentialEngine
 from panacea.engines.vectorised import VectorisedEngine, default_block
-from panacea.errors import unknown
+from panacea.errors import RequestError, unknown
 from panacea.models.target import TargetModel
 
 __all__ = ["ENGINES", "Engine", "LocalSettings", "Scores", "default_block", "make_engine"]
@@ -29,6 +29,8 @@ def make_engine(
     device: torch.device | None = None,
     forward: str = "auto",
     traced: bool = False,
+    captured: bool = True,
+    precision: str = "float32",
 ) -> Engine:
     """An engine by name, with the federation's samples on its device.
 
@@ -42,13 +44,19 @@ def make_engine(
         device: where to run, CPU by default.
         forward: `auto`, or force `batched`, `vmap` or `loop` (vectorised).
         traced: record the gradient once and replay it (vectorised); pays off after some hundred steps.
+        captured: on a GPU, local steps as captured graphs (vectorised).
+        precision: of matrix products, see `panacea.engines.precision` (vectorised).
     """
     device = device or torch.device("cpu")
     target.to(device)
     samples = Samples(federation, streams, device, target.initial.dtype)
+    if precision == "bf16" and target.initial.dtype != torch.float32:
+        raise RequestError("engine.precision=bf16 computes in float32; use dtype=float32")
     if name == "vectorised":
-        return VectorisedEngine(target, samples, local, block, forward, traced)
+        return VectorisedEngine(target, samples, local, block, forward, traced, captured, precision)
     if name == "sequential":
+        if precision != "float32":
+            raise RequestError(f"engine.precision={precision}: the sequential engine is the exact reference")
         prepare_for_loop(target)
         return SequentialEngine(target, samples, local)
     raise unknown("engine", name, ENGINES)

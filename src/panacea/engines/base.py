@@ -12,11 +12,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from panacea.core.draws import device_batches
 from panacea.core.local import Sgd
 from panacea.core.method import Method
 from panacea.core.random import Streams, sample_batches
 from panacea.core.records import Tree
 from panacea.core.round import Trained
+from panacea.core.transfer import on_device
 from panacea.core.types import Batch, ClientIds, Cohort, Steps
 from panacea.data.federation import SPLITS, Federation
 from panacea.data.storage import contents, decoded, moved
@@ -25,7 +27,6 @@ from panacea.models.target import TargetModel, sample_weights
 __all__ = ["FULL_PASS", "Engine", "LocalSettings", "Samples", "Scores", "epoch_steps"]
 
 FULL_PASS = 1 << 40  # where the noise of passes over all samples begins in a client's stream: far behind its steps
-_GATHER_BYTES = 32 * 2**20  # inputs of several steps are gathered in one call, up to this much
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class LocalSettings:
         """The optimiser of these rows; a single id gives leading dims ``()``."""
         lr: float | Tensor
         if isinstance(self.lr, np.ndarray):
-            lr = torch.as_tensor(self.lr[ids], dtype=like.dtype, device=like.device).unsqueeze(-1)
+            lr = on_device(np.asarray(self.lr[ids]), like.device, like.dtype).unsqueeze(-1)
         else:
             lr = self.lr
         return Sgd(lr, self.momentum, self.weight_decay, self.clip)
@@ -161,37 +162,30 @@ class Samples:
         made.poisoned, made._marks, made._change = False, None, None
         return made
 
-    def batches(
+    def positions(
         self, ids: ClientIds, round: int, purpose: str, steps: int, draws: int, batch_size: int
-    ) -> Iterator[tuple[Batch, ...]]:
-        """For every local step, `draws` batches ``[rows, B, ...]`` from each client's train split.
+    ) -> tuple[Tensor, npt.NDArray[np.int64]]:
+        """Where the samples of every local step are, ``[steps, draws, rows, B]``, and how many a row really has.
 
         Draw d of step t is the same whatever the number of draws, so a method with two batches a step sees in its
         first one what FedAvg sees.
         """
         counts = self.counts("train", ids)
-        starts = self.bounds[ids, 0][None, :, None]
-        index = np.stack(
-            [
-                sample_batches(self.streams.keys(f"{purpose} batches {d}", round, ids), counts, steps, batch_size)
-                for d in range(draws)
-            ],
-            axis=1,
-        )  # [steps, draws, rows, B]
-        positions = torch.from_numpy(index + starts[:, None]).to(self.device)
-        width = index.shape[-1]
-        real = np.arange(width) < np.minimum(counts, batch_size)[:, None]
-        present = None if real.all() else torch.from_numpy(real).to(self.device)
-        even = torch.as_tensor(real / real.sum(axis=1, keepdims=True), dtype=self.dtype).to(self.device)
-        block = max(1, _GATHER_BYTES // max(1, positions[0].numel() * self.input_bytes))
-        for first in range(0, steps, block):
-            xs, ys = self.gather(positions[first : first + block].flatten(0, 1))
-            weights = self._observed_shares(ys, present) if self.task.missing else even.expand(len(xs), -1, -1)
-            drawn = [
-                Batch(x, y, weight, present)
-                for x, y, weight in zip(xs.unbind(0), ys.unbind(0), weights.unbind(0), strict=True)
-            ]
-            yield from (tuple(drawn[i : i + draws]) for i in range(0, len(drawn), draws))
+        streams = [self.streams.keys(f"{purpose} batches {d}", round, ids) for d in range(draws)]
+        starts = on_device(self.bounds[ids, :1], self.device)
+        if self.device.type == "cuda":
+            drawn = [device_batches(keys, counts, steps, batch_size, self.device) for keys in streams]
+        else:
+            drawn = [torch.from_numpy(sample_batches(keys, counts, steps, batch_size)) for keys in streams]
+        return torch.stack(drawn, dim=1) + starts, np.minimum(counts, batch_size)
+
+    def batches(
+        self, ids: ClientIds, round: int, purpose: str, steps: int, draws: int, batch_size: int
+    ) -> Iterator[tuple[Batch, ...]]:
+        """For every local step, `draws` batches ``[rows, B, ...]`` from each client's train split."""
+        from panacea.engines.rows import Party, Rows  # noqa: PLC0415  (rows are made of samples)
+
+        return Rows((Party(self, ids, round, purpose),)).batches(steps, draws, batch_size)
 
     def passes(self, ids: ClientIds, batch_size: int) -> Iterator[tuple[Batch, npt.NDArray[np.bool_]]]:
         """All train samples of these clients once, in stored order, and which rows such a batch is meant for.
@@ -209,8 +203,8 @@ class Samples:
             place = begin[:, None] + np.arange(width)[None, :]
             valid = place < counts[:, None]
             index = self.bounds[ids, 0][:, None] + np.minimum(place, counts[:, None] - 1)
-            x, y = self.gather(torch.from_numpy(index).to(self.device))
-            present = torch.from_numpy(valid).to(self.device)
+            x, y = self.gather(on_device(index, self.device))
+            present = on_device(valid, self.device)
             each = sample_weights(self.task, y).to(self.dtype)
             yield Batch(x, y, torch.where(present, each, 0.0) / total, None if valid.all() else present), active
 
@@ -219,9 +213,9 @@ class Samples:
         spans = [self.y[first:end] for first, end in self.bounds[ids, :2]]
         return np.array([max(1.0, float((~span.isnan()).sum())) for span in spans])
 
-    def _observed_shares(self, y: Tensor, present: Tensor | None) -> Tensor:
+    def shares(self, y: Tensor, present: Tensor | None) -> Tensor:
         """``[..., B]``: every sample's share of the observed values of its batch; 0 where nothing was observed."""
-        each = sample_weights(self.task, y)
+        each = sample_weights(self.task, y).to(self.dtype)
         each = each if present is None else torch.where(present, each, 0.0)
         return each / each.sum(dim=-1, keepdim=True).clamp_min(1)
 

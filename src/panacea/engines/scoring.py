@@ -9,6 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from panacea.core.transfer import on_device
 from panacea.core.types import ClientIds
 from panacea.data.federation import SPLITS
 from panacea.engines.base import Samples, Scores
@@ -51,7 +52,7 @@ class Scorer:
     def _rows(self, params: Tensor, statistics: Tensor, ids: ClientIds, split: str) -> Scores:
         starts, counts = self._positions(ids, split)
         device = params.device
-        metric, loss, weight = (torch.zeros(len(ids), dtype=torch.float64) for _ in range(3))
+        metric, loss, weight = torch.zeros(3, len(ids), dtype=torch.float64, device=device)
         most = self._samples_per_call()
         width = int(min(max(counts.max(), 1), most))
         block = max(1, min(self.block, most // width))
@@ -59,7 +60,7 @@ class Scorer:
             rows = slice(first, first + block)
             for offset in range(0, max(int(counts[rows].max()), 1), width):
                 place = np.arange(offset, offset + width)[None, :]
-                valid = torch.from_numpy(place < counts[rows][:, None]).to(device)
+                valid = on_device(place < counts[rows][:, None], device)
                 last = np.maximum(counts[rows] - 1, 0)[:, None]
                 index = torch.from_numpy(starts[rows][:, None] + np.minimum(place, last))
                 x, y = self.samples.gather(index.clamp_max(len(self.samples.y) - 1).to(device))
@@ -68,19 +69,19 @@ class Scorer:
                         self.target.layout.parts(params[rows]), statistics[rows], x, training=False
                     )
                     each = torch.where(valid, sample_weights(self.target.task, y).double(), 0.0)
-                    weight[rows] += each.sum(dim=1).cpu()
+                    weight[rows] += each.sum(dim=1)
                     for total, score in ((metric, sample_metric), (loss, sample_losses)):
                         values = score(self.target.task, outputs, y).double()
-                        total[rows] += torch.where(valid, values * each, 0.0).sum(dim=1).cpu()
-        return Scores((metric / weight).numpy(), (loss / weight).numpy())  # 0/0 = NaN: a client without such samples
+                        total[rows] += torch.where(valid, values * each, 0.0).sum(dim=1)
+        return _scores(metric, loss, weight)
 
     def _shared(self, params: Tensor, statistics: Tensor, ids: ClientIds, split: str) -> Scores:
         starts, counts = self._positions(ids, split)
         owner = np.repeat(np.arange(len(ids)), counts)
         within = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
         positions = torch.from_numpy(starts[owner] + within)
-        owners = torch.from_numpy(owner)
-        metric, loss, weight = (torch.zeros(len(ids), dtype=torch.float64) for _ in range(3))
+        owners = on_device(owner, params.device)
+        metric, loss, weight = torch.zeros(3, len(ids), dtype=torch.float64, device=params.device)
         most = self._samples_per_call()
         for first in range(0, len(owner), most):
             chunk = slice(first, first + most)
@@ -91,8 +92,14 @@ class Scorer:
                 )
                 flat = outputs.squeeze(0)
                 each = sample_weights(self.target.task, y).double()
-                weight.index_add_(0, owners[chunk], each.cpu())
+                weight.index_add_(0, owners[chunk], each)
                 for total, score in ((metric, sample_metric), (loss, sample_losses)):
                     values = score(self.target.task, flat, y).double() * each
-                    total.index_add_(0, owners[chunk], values.cpu())
-        return Scores((metric / weight).numpy(), (loss / weight).numpy())  # 0/0 = NaN: a client without such samples
+                    total.index_add_(0, owners[chunk], values)
+        return _scores(metric, loss, weight)
+
+
+def _scores(metric: Tensor, loss: Tensor, weight: Tensor) -> Scores:
+    """Means of sums, brought to the host in one go; 0/0 = NaN: a client without such samples."""
+    means = (torch.stack([metric, loss]) / weight).cpu().numpy()
+    return Scores(means[0], means[1])

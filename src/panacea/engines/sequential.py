@@ -114,9 +114,7 @@ class SequentialEngine:
                 self.samples.batches(own, cohort.round, purpose, int(counts[row]), method.draws, self.local.batch_size)
             )
             try:
-                upload, state = run_local(
-                    method, tree_index(downloads, row), tree_index(kept, row), batches, local, int(counts[row])
-                )
+                upload, state = run_local(method, tree_index(downloads, row), tree_index(kept, row), batches, local)
             except PanaceaError:
                 raise
             except Exception as error:

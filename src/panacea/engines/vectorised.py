@@ -2,33 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TypeAlias
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from panacea.core.local import Local, run_local
+from panacea.core.local import Local, Sgd, fold_steps, run_local
 from panacea.core.method import Method
 from panacea.core.records import Tree, leaves, tree_index, tree_map
 from panacea.core.round import Trained
 from panacea.core.types import Batch, ClientIds, Cohort, Steps
-from panacea.engines.base import FULL_PASS, LocalSettings, Samples, Scores
+from panacea.engines.base import LocalSettings, Samples, Scores
+from panacea.engines.capture import StepGraphs
 from panacea.engines.forward import build_forward
+from panacea.engines.gradients import Arguments, RowGradient
+from panacea.engines.precision import Precision
+from panacea.engines.rows import Party, Rows
 from panacea.engines.scoring import Scorer
 from panacea.engines.tracing import Kernel, TracedKernel
 from panacea.models.target import TargetModel, objective
 
-__all__ = ["VectorisedEngine", "default_block"]
+__all__ = ["Request", "VectorisedEngine", "default_block"]
 
-Arguments: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None, Tensor | None]
-_BLOCK_BYTES = {"cpu": 16 * 2**20, "cuda": 4 * 2**30}  # a CPU is fastest while a block stays in its cache
+_CPU_BYTES = 16 * 2**20  # a CPU is fastest while a block stays in its cache
 
 
 def default_block(target: TargetModel, batch_size: int, device: str) -> int:
-    """Rows trained in one call when the user does not say: as many as fit the cache (CPU) or memory (GPU).
+    """Rows trained in one call when the user does not say: as many as fit the cache (CPU) or free memory (GPU).
 
     A row costs its parameters (value, gradient, two temporaries) and what its layers put out, twice (for the backward
     pass). Many small networks run together; a large convolutional one is best taken client by client on a CPU.
@@ -48,106 +52,59 @@ def default_block(target: TargetModel, batch_size: int, device: str) -> int:
         for hook in hooks:
             hook.remove()
     row = target.initial.element_size() * (4 * target.layout.size + batch_size * outputs)
-    return int(max(1, min(1024, _BLOCK_BYTES[device] // row)))
+    if device == "cuda":
+        return int(max(1, min(65_536, _gpu_bytes() // row)))
+    return int(max(1, min(1024, _CPU_BYTES // row)))
 
 
-class _Gradient:
-    """The gradients of a block of clients in one call; keeps their statistics, losses and places in the streams."""
+def _gpu_bytes() -> int:
+    """What a block may take of a GPU's free memory."""
+    return int(0.4 * torch.cuda.mem_get_info()[0]) if torch.cuda.is_available() else 4 * 2**30
 
-    def __init__(
-        self,
-        engine: VectorisedEngine,
-        statistics: Tensor,
-        keys: Tensor,
-        ids: ClientIds,
-        counts: npt.NDArray[np.int64],
-    ) -> None:
-        self.engine, self.statistics, self.keys, self.ids, self.counts = engine, statistics, keys, ids, counts
-        self.calls = 0
-        self.extra_calls = 0  # outside of the steps, summed over rows
-        self.idle = np.zeros(len(counts), np.int64)  # calls after a row's own number of steps
-        self.unscored = np.zeros(len(counts), np.int64)  # of a row's own calls, those without a loss
-        self.still: npt.NDArray[np.bool_] | None = None  # rows that have taken their steps, while others go on
-        self.still_rows: Tensor | None = None  # likewise on the device
-        self.loss = torch.zeros(len(counts), dtype=statistics.dtype, device=statistics.device)
 
-    def follow(self, batches: Iterator[tuple[Batch, ...]]) -> Iterator[tuple[Batch, ...]]:
-        """The same batches; notes on the way which rows have no more steps to take."""
-        first = int(self.counts.min())
-        for step, drawn in enumerate(batches):
-            if step >= first:
-                self.still = self.counts <= step
-                self.still_rows = torch.from_numpy(self.still).to(self.loss.device)
-            yield drawn
+@dataclass(frozen=True)
+class Request:
+    """What one run wants to have trained.
 
-    def own_calls(self) -> npt.NDArray[np.int64]:
-        """``[rows]``: gradients within each row's own number of steps."""
-        return self.calls - self.idle
+    Attributes:
+        method: whose local programme.
+        downloads, kept, statistics: ``[rows, ...]`` what the clients receive, found and work with.
+        party: the clients.
+        counts: ``[rows]`` local steps of each.
+        local: the run's settings; several runs in one call may differ in the learning rate.
+    """
 
-    def mean_loss(self) -> Tensor:
-        """``[rows]``: each row's mean over its own steps."""
-        return self.loss / torch.from_numpy(np.maximum(self.own_calls() - self.unscored, 1)).to(self.loss)
+    method: Method
+    downloads: Tree
+    kept: Tree
+    statistics: Tensor
+    party: Party
+    counts: npt.NDArray[np.int64]
+    local: LocalSettings
 
-    def __call__(
-        self,
-        params: Tensor,
-        batch: Batch,
-        extra: Callable[[Tensor], Tensor] | None = None,
-        track: bool = True,
-    ) -> Tensor:
-        arguments = self._arguments(params, batch, self.calls)
-        gradient, loss, statistics = self.engine.kernel(*arguments)
-        if extra is not None:
-            leaf = params.detach().requires_grad_(True)
-            gradient = gradient + torch.autograd.grad(extra(leaf).sum(), leaf)[0]
-        self._count(1)
-        if self.still_rows is not None:  # a row that has taken its steps keeps what it has
-            loss = torch.where(self.still_rows, 0.0, loss)
-            statistics = torch.where(self.still_rows.unsqueeze(-1), self.statistics, statistics)
-        self.loss = self.loss + loss
-        if track:
-            self.statistics = statistics
-        return gradient
+    def part(self, rows: slice) -> Request:
+        """Some of the rows."""
+        return replace(
+            self, downloads=tree_index(self.downloads, rows), kept=tree_index(self.kept, rows),
+            statistics=self.statistics[rows], party=replace(self.party, ids=self.party.ids[rows]),
+            counts=self.counts[rows],
+        )  # fmt: skip
 
-    def _arguments(self, params: Tensor, batch: Batch, call: int) -> Arguments:
-        """What `_block_gradient` is given for a call."""
-        target = self.engine.target
-        key = (self.keys + call) & (2**63 - 1) if target.draws_noise else None
-        needed = target.statistics_layout.names or self.engine.forward.kind == "loop"
-        mask = batch.present.to(params.dtype) if batch.present is not None and needed else None
-        return params.detach().contiguous(), self.statistics, batch.x, batch.y, batch.weight, key, mask
-
-    def _count(self, calls: int) -> None:
-        self.calls += calls
-        if self.still is not None:
-            self.idle += calls * self.still
-
-    def curvature(self, params: Tensor, batch: Batch, along: Tensor) -> Tensor:
-        layout = self.engine.target.layout
-        arguments = self._arguments(params, batch, self.calls)
-        parts, gradients, _, _ = self.engine.differentiate(*arguments, again=True)
-        pieces = torch.autograd.grad(gradients, parts, grad_outputs=layout.parts(along), materialize_grads=True)
-        self._count(2)
-        self.unscored += 2 if self.still is None else 2 * ~self.still
-        return layout.join(pieces)
-
-    def full(self, params: Tensor) -> Tensor:
-        total = torch.zeros_like(params)
-        for number, (batch, active) in enumerate(self.engine.samples.passes(self.ids, self.engine.local.batch_size)):
-            gradient, _, _ = self.engine.kernel(*self._arguments(params, batch, FULL_PASS + number))
-            rows = torch.from_numpy(active).to(params.device).unsqueeze(-1)
-            total = total + torch.where(rows, gradient, 0.0)
-            self.extra_calls += int(active.sum())
-        return total
+    def __len__(self) -> int:
+        return len(self.counts)
 
 
 class VectorisedEngine:
     """Rows over clients.
 
     Attributes:
-        block: most rows in one call. Results depend on it in the last float bits only; it is fixed within a run.
+        block: most rows in one call. Results depend on it in the last float bits only; it is fixed within a run unless
+            a GPU's memory turns out to be too small for it.
         forward: how the network is run for many clients (`batched`, `vmap` or `loop`).
         kernel: gradient, loss and new statistics of a block: `_block_gradient`, as straight-line code when `traced`.
+        graphs: captured local steps, on a GPU.
+        precision: of matrix products.
+        together: trains a request along with those of other runs; None for a run alone.
     """
 
     name = "vectorised"
@@ -160,12 +117,17 @@ class VectorisedEngine:
         block: int,
         forward: str = "auto",
         traced: bool = False,
+        captured: bool = False,
+        precision: str = "float32",
     ) -> None:
         self.target, self.samples, self.local, self.block = target, samples, local, block
+        self.precision = Precision(precision, samples.device)
         self.forward = build_forward(target, forward)
-        traceable = traced and self.forward.kind != "loop"
-        self.kernel: Kernel = TracedKernel(self._block_gradient) if traceable else self._block_gradient
+        fast = self.forward.kind != "loop"
+        self.kernel: Kernel = TracedKernel(self._block_gradient) if traced and fast else self._block_gradient
+        self.graphs = StepGraphs() if captured and fast and samples.device.type == "cuda" else None
         self.gradient_evaluations = 0
+        self.together: Callable[[Request], Trained] | None = None
 
     def _block_gradient(self, *arguments: *Arguments) -> tuple[Tensor, Tensor, Tensor]:
         """``[R, P]`` gradients of every row's own loss, these losses ``[R]``, and the new statistics."""
@@ -192,8 +154,9 @@ class VectorisedEngine:
         """
         parts = [part.detach().requires_grad_(True) for part in self.target.layout.parts(params)]
         frozen = self.local.frozen_statistics
-        outputs, new = self.forward(parts, statistics, x, training=True, key=key, mask=mask, frozen=frozen)
-        minimised, losses = objective(self.target.task, outputs, y)
+        with self.precision.of_network():
+            outputs, new = self.forward(parts, statistics, x, training=True, key=key, mask=mask, frozen=frozen)
+        minimised, losses = objective(self.target.task, self.precision.of_loss(outputs), y)
         pieces = torch.autograd.grad(minimised, parts, grad_outputs=weight, materialize_grads=True, create_graph=again)
         return parts, pieces, losses, new
 
@@ -209,60 +172,124 @@ class VectorisedEngine:
         purpose: str = "train",
     ) -> Trained:
         """Train the cohort block by block."""
+        party = Party(self.samples, cohort.ids, cohort.round, purpose)
         counts = self.local.steps_of(cohort.ids, steps)
-        parts = []
-        for first in range(0, len(cohort), self.block):
-            rows = slice(first, first + self.block)
-            ids = cohort.ids[rows]
-            parts.append(
-                self._train_block(
-                    method, tree_index(downloads, rows), tree_index(kept, rows), statistics[rows], ids,
-                    counts[rows], cohort.round, purpose,
-                )
-            )  # fmt: skip
-        if len(parts) == 1:
-            return parts[0]
-        return tree_map_join(parts)
+        request = Request(method, downloads, kept, statistics, party, counts, self.local)
+        return self.train_together([request])[0] if self.together is None else self.together(request)
 
-    def _train_block(
-        self,
-        method: Method,
-        downloads: Tree,
-        kept: Tree,
-        statistics: Tensor,
-        ids: ClientIds,
-        counts: npt.NDArray[np.int64],
-        round: int,
-        purpose: str,
-    ) -> Trained:
-        noise = (self.samples.streams.keys(f"{purpose} noise", round, ids) >> np.uint64(1)).view(np.int64)
-        keys = torch.from_numpy(noise).to(statistics.device)
-        grad = _Gradient(self, statistics, keys, ids, counts)
-        most = int(counts.max())
-        batches = grad.follow(self.samples.batches(ids, round, purpose, most, method.draws, self.local.batch_size))
-        steps = most if (counts == most).all() else torch.from_numpy(counts).to(statistics.device).unsqueeze(-1)
-        local = Local(grad, self.local.sgd(ids, statistics), steps)
-        uploads, kept = run_local(method, downloads, kept, batches, local, steps)
+    def train_together(self, requests: Sequence[Request]) -> list[Trained]:
+        """Train what several runs of one method ask for, as many rows in a call as a block has."""
+        parts: list[list[Trained]] = [[] for _ in requests]
+        for call in self._calls(requests):
+            pieces = [requests[number].part(rows) for number, rows in call]
+            for (number, _), trained in zip(call, self._train_within_memory(pieces), strict=True):
+                parts[number].append(trained)
+        return [_joined(own) for own in parts]
+
+    def _calls(self, requests: Sequence[Request]) -> Iterator[list[tuple[int, slice]]]:
+        """Which rows of which requests go into each call; a request is cut only where it is larger than a block."""
+        call: list[tuple[int, slice]] = []
+        used = 0
+        for number, request in enumerate(requests):
+            for first in range(0, len(request), self.block):
+                rows = slice(first, min(first + self.block, len(request)))
+                if used + rows.stop - rows.start > self.block:
+                    yield call
+                    call, used = [], 0
+                call.append((number, rows))
+                used += rows.stop - rows.start
+        yield call
+
+    def _train_within_memory(self, pieces: Sequence[Request]) -> list[Trained]:
+        """Train; where a GPU has too little memory, with half as many rows in a call, from now on."""
+        try:
+            with self.precision.of_products():
+                return self._train_rows(pieces)
+        except torch.cuda.OutOfMemoryError:
+            rows = sum(map(len, pieces))
+            if rows == 1:
+                raise
+            self.block = max(1, rows // 2)
+        if self.graphs is not None:
+            self.graphs.clear()
+        torch.cuda.empty_cache()
+        warnings.warn(
+            f"the GPU has too little memory for {rows} clients in one call; going on with {self.block} (block=)",
+            stacklevel=2,
+        )
+        return self.train_together(pieces)
+
+    def _train_rows(self, pieces: Sequence[Request]) -> list[Trained]:
+        """One call."""
+        method, rows = pieces[0].method, Rows(tuple(piece.party for piece in pieces))
+        counts = np.concatenate([piece.counts for piece in pieces])
+        statistics = torch.cat([piece.statistics for piece in pieces]) if len(pieces) > 1 else pieces[0].statistics
+        grad, most = RowGradient(self, statistics, rows, counts), int(counts.max())
+        local = Local(grad, _sgd(pieces, statistics), rows.steps_of(counts))
+        size = self.local.batch_size
+
+        def fold(
+            method: Method,
+            carry: Tree,
+            download: Tree,
+            client: Tree,
+            batches: Iterable[tuple[Batch, ...]],
+            local: Local,
+        ) -> Tree:
+            before = grad.calls, grad.unscored
+            if self.graphs is None:
+                carry = fold_steps(method, carry, download, client, batches, local)
+            else:
+                stretches = rows.stretches(most, method.draws, size, even=True)
+                carry = self.graphs.fold(method, carry, download, client, stretches, local, grad)
+            grad.stepped = grad.calls - before[0], grad.unscored - before[1]
+            return carry
+
+        batches = grad.follow(rows.batches(most, method.draws, size))
+        downloads, kept = (_stacked([getattr(p, name) for p in pieces]) for name in ("downloads", "kept"))
+        uploads, kept = run_local(method, downloads, kept, batches, local, fold)
         self.gradient_evaluations += int(grad.own_calls().sum()) + grad.extra_calls
-        return Trained(uploads, kept, grad.statistics, grad.mean_loss())
+        whole = Trained(uploads, kept, grad.statistics, grad.mean_loss())
+        return [whole] if len(pieces) == 1 else [_cut(whole, own) for own in rows.slices]
 
     def evaluate(
         self, params: Tensor, statistics: Tensor, ids: ClientIds, split: str, samples: Samples | None = None
     ) -> Scores:
         """Score all clients in as few calls as memory allows."""
         samples = self.samples if samples is None else samples
-        return Scorer(self.forward, self.target, samples, self.block)(params, statistics, ids, split)
+        with self.precision.of_products(), self.precision.of_network():
+            return Scorer(self.forward, self.target, samples, self.block)(params, statistics, ids, split)
 
 
-def tree_map_join(parts: list[Trained]) -> Trained:
-    """Blocks of rows, one after the other."""
+def _sgd(pieces: Sequence[Request], like: Tensor) -> Sgd:
+    """The optimiser of all rows; a rate per row where they differ."""
+    each = [piece.local.sgd(piece.party.ids, like) for piece in pieces]
+    if all(not isinstance(sgd.lr, Tensor) and sgd.lr == each[0].lr for sgd in each):
+        return each[0]
+    rates = [torch.as_tensor(s.lr, dtype=like.dtype, device=like.device) for s in each]
+    return replace(
+        each[0], lr=torch.cat([rate.expand(len(piece), 1) for rate, piece in zip(rates, pieces, strict=True)])
+    )
 
-    def join(*pieces: Tensor) -> Tensor:
-        return torch.cat(pieces)
 
+def _stacked(trees: Sequence[Tree]) -> Tree:
+    """Rows of several requests, one after the other."""
+    return trees[0] if len(trees) == 1 else tree_map(lambda *parts: torch.cat(parts), trees[0], *trees[1:])
+
+
+def _cut(trained: Trained, rows: slice) -> Trained:
     return Trained(
-        tree_map(join, parts[0].uploads, *(p.uploads for p in parts[1:])),
-        tree_map(join, parts[0].kept, *(p.kept for p in parts[1:])),
+        tree_index(trained.uploads, rows), tree_index(trained.kept, rows), trained.statistics[rows], trained.loss[rows]
+    )
+
+
+def _joined(parts: Sequence[Trained]) -> Trained:
+    """Blocks of rows, one after the other."""
+    if len(parts) == 1:
+        return parts[0]
+    return Trained(
+        _stacked([p.uploads for p in parts]),
+        _stacked([p.kept for p in parts]),
         torch.cat([p.statistics for p in parts]),
         torch.cat([p.loss for p in parts]),
     )

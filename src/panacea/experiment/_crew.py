@@ -27,12 +27,11 @@ _context = multiprocessing.get_context("spawn")  # torch and its threads do not 
 
 @dataclass
 class _Member:
-    """A process, and the job it is at."""
+    """A process, and the jobs it is at, each with its directory once that is known."""
 
     process: BaseProcess
     connection: Connection
-    number: int | None = None
-    directory: Path | None = None
+    jobs: dict[int, Path | None] = field(default_factory=dict)
 
     def send(self, *message: Any) -> None:
         """Send; whoever is dead is found when its connection is read."""
@@ -57,7 +56,7 @@ class _Crew:
         """Let the idle go home; whoever still works after an error is killed: checkpoints are written atomically."""
         for member in self.members:
             member.connection.close()
-            if member.number is not None:
+            if member.jobs:
                 member.process.kill()
         for member in self.members:
             member.process.join()
@@ -66,16 +65,16 @@ class _Crew:
     @property
     def busy(self) -> bool:
         """Whether anybody works."""
-        return any(member.number is not None for member in self.members)
+        return any(member.jobs for member in self.members)
 
-    def hand_out(self, pending: deque[int], jobs: Sequence[Job]) -> None:
-        """Give every idle process a job."""
+    def hand_out(self, pending: deque[Sequence[int]], jobs: Sequence[Job]) -> None:
+        """Give every idle process the jobs of a group."""
         while pending and len(self.members) < self.size:
             self.members.append(self._hire())
         for member in self.members:
-            if pending and member.number is None:
-                member.number, member.directory = pending.popleft(), None
-                member.send("job", member.number, jobs[member.number])
+            if pending and not member.jobs:
+                member.jobs = dict.fromkeys(pending.popleft())
+                member.send("jobs", {number: jobs[number] for number in member.jobs})
 
     def _hire(self) -> _Member:
         ours, theirs = _context.Pipe()
@@ -91,7 +90,7 @@ class _Crew:
             member.send("stop")
 
     def messages(self) -> Iterator[tuple[_Member, tuple[Any, ...]]]:
-        """What was said within a glance; of a process that died, ``("died", number, how)``."""
+        """What was said within a glance; of a process that died, ``("died", number, how)`` for each of its jobs."""
         by_connection = {member.connection: member for member in self.members}
         for connection in wait(list(by_connection), _GLANCE):
             member = by_connection[connection]  # type: ignore[index]
@@ -101,8 +100,8 @@ class _Crew:
                 self.members.remove(member)
                 member.connection.close()
                 member.process.join()
-                if member.number is not None:
-                    yield member, ("died", member.number, _ending(member.process.exitcode))
+                for number in list(member.jobs):
+                    yield member, ("died", number, _ending(member.process.exitcode))
 
 
 @contextlib.contextmanager
@@ -124,15 +123,20 @@ def _ending(code: int | None) -> str:
 
 
 def run_in_processes(
-    jobs: Sequence[Job], workers: int, listener: Listener, stop: Stop | None, pages: bool, given: Given
+    jobs: Sequence[Job],
+    groups: Sequence[Sequence[int]],
+    workers: int,
+    listener: Listener,
+    stop: Stop | None,
+    pages: bool,
+    given: Given,
 ) -> list[Finished]:
-    """See `run_batch`."""
+    """See `run_batch`; the jobs of a group go to one process and advance together."""
     results: dict[int, Finished] = {}
-    pending, wrong, asked = deque(range(len(jobs))), "", False
+    pending, wrong, asked = deque(groups), "", False
 
-    def settle(member: _Member, finished: Finished) -> None:
-        number, member.number = member.number, None
-        assert number is not None
+    def settle(member: _Member, number: int, finished: Finished) -> None:
+        del member.jobs[number]
         results[number] = finished
         listener.on_finish(number, finished)
 
@@ -147,14 +151,15 @@ def run_in_processes(
                 if kind in ("line", "note", "directory"):
                     _pass_on(member, kind, number, content, listener, stop)
                 elif kind == "finished":
-                    settle(member, content)
+                    settle(member, number, content)
                 elif kind == "wrong":
-                    wrong, member.number = wrong or content, None
+                    wrong = wrong or content
+                    del member.jobs[number]
                 elif asked and kind in ("interrupted", "died"):
-                    member.number = None
+                    del member.jobs[number]
                 else:  # died, or was told to stop by somebody else
-                    place = member.directory or jobs[number].config.out
-                    settle(member, Finished(jobs[number], None, place, content or kind))
+                    place = member.jobs[number] or jobs[number].config.out
+                    settle(member, number, Finished(jobs[number], None, place, content or kind))
     if wrong:
         raise RequestError(wrong)
     if len(results) < len(jobs):
@@ -171,4 +176,4 @@ def _pass_on(member: _Member, kind: str, number: int, content: Any, listener: Li
     elif kind == "note":
         listener.on_note(number, content)
     else:
-        member.directory = content
+        member.jobs[number] = content

@@ -11,18 +11,19 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from panacea.core.round import Report
 from panacea.errors import PanaceaError, RequestError
 from panacea.experiment.batch import STOPPED_EARLY, Finished, Given, Job
 from panacea.experiment.experiment import Experiment
 from panacea.experiment.interrupt import Interrupted
+from panacea.experiment.replicas import Meeting, run_together
 from panacea.experiment.rundir import RunBusy, RunDirectory
 from panacea.experiment.runner import Callback, run_experiment
 from panacea.experiment.tracking import trackers_of
 
-__all__ = ["Relay", "train_job", "work"]
+__all__ = ["Outcome", "Relay", "train_group", "train_job", "work"]
 
 _PAGE_WRITER = ("panacea.report.run_page", "ReportWriter")  # by name: pages are a layer above experiments
 _BUSY_SECONDS = 0.5
@@ -63,8 +64,23 @@ class Relay(Callback):
         self.note(note)
 
 
-def train_job(job: Job, relay: Relay, pages: bool, given: Given) -> Finished:
+def train_job(
+    job: Job,
+    relay: Relay,
+    pages: bool,
+    given: Given,
+    join: Callable[[Experiment], None] = lambda experiment: None,
+    pause: Callable[[float], None] = time.sleep,
+) -> Finished:
     """Train, go on with, or read the run of a job.
+
+    Args:
+        job: the job.
+        relay: told of progress.
+        pages: see `run_batch`.
+        given: see `run_batch`.
+        join: gets the experiment before it begins, to run it together with others.
+        pause: waits some seconds for somebody else who trains the same run.
 
     Raises:
         RequestError: the request is wrong.
@@ -75,6 +91,7 @@ def train_job(job: Job, relay: Relay, pages: bool, given: Given) -> Finished:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", UserWarning)
             experiment = Experiment(job.config, given.federation, given.module)
+            join(experiment)
         for warning in caught:
             relay.note(str(warning.message))
         directory = RunDirectory.of(experiment.config, experiment.method.name)
@@ -89,7 +106,7 @@ def train_job(job: Job, relay: Relay, pages: bool, given: Given) -> Finished:
             except RunBusy:  # somebody else's result will be ours, too
                 if relay.asked():
                     raise Interrupted("interrupted while another process trains this run") from None
-                time.sleep(_BUSY_SECONDS)
+                pause(_BUSY_SECONDS)
             else:
                 return Finished(job, summary, directory.path)
     except Interrupted:
@@ -112,14 +129,56 @@ def _page_writers(relay: Relay, pages: bool) -> list[Callback]:
     return [writer]
 
 
+Outcome: TypeAlias = Finished | RequestError | Interrupted
+
+
+def train_group(
+    jobs: Mapping[int, Job],
+    relay_of: Callable[[int], Relay],
+    pages: bool,
+    given: Given,
+    settle: Callable[[int, Outcome], None],
+) -> None:
+    """Train jobs that advance together (see `replicas`), or a single one.
+
+    Args:
+        jobs: by number.
+        relay_of: makes the relay of a job.
+        pages: see `run_batch`.
+        given: see `run_batch`.
+        settle: gets what became of a job as soon as it is over.
+    """
+
+    def one(number: int, relay: Relay, **together: Callable[..., None]) -> None:
+        try:
+            settle(number, train_job(jobs[number], relay, pages, given, **together))
+        except (RequestError, Interrupted) as error:
+            settle(number, error)
+        except KeyboardInterrupt:  # the second one: at once, not saved
+            settle(number, Interrupted("interrupted"))
+
+    def among_others(number: int, meeting: Meeting, asked: Callable[[], bool]) -> None:
+        relay = relay_of(number)
+        told = relay.asked
+        relay.asked = lambda: told() or asked()
+        one(number, relay, join=partial(meeting.join, number), pause=partial(meeting.pause, number))
+
+    if len(jobs) == 1:
+        (number,) = jobs
+        one(number, relay_of(number))
+    else:
+        run_together(list(jobs), among_others)
+
+
 # --- a process --------------------------------------------------------------------------------------------------------
 
 
 def work(connection: Connection, asks: bool, pages: bool, given: Given) -> None:
     """Do the jobs that come through the connection, until it closes.
 
-    Receives ``("job", number, job)``, ``("answer", stop early?)`` and ``("stop",)``. Sends ``(kind, number, content)``:
-    a line, a note or a directory, and at the end of a job finished (a `Finished`), wrong or interrupted (a message).
+    Receives ``("jobs", jobs by number)``, ``("answer", stop early?)`` and ``("stop",)``. Sends ``(kind, number,
+    content)``: a line, a note or a directory, and at the end of a job finished (a `Finished`), wrong or interrupted (a
+    message).
 
     Args:
         connection: to the process that hands out jobs. Where it breaks, that process is gone: the run at hand is saved.
@@ -134,18 +193,21 @@ def work(connection: Connection, asks: bool, pages: bool, given: Given) -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     torch.set_num_threads(1)
     line = _Line(connection, asks)
-    while (message := line.receive()) is not None and message[0] == "job":
-        _, number, job = message
-        relay = Relay(
+
+    def relay_of(number: int) -> Relay:
+        return Relay(
             partial(line.tell, number), partial(line.send, "note", number), partial(line.send, "directory", number),
             line.stopped,
         )  # fmt: skip
-        try:
-            line.send("finished", number, train_job(job, relay, pages, given))
-        except RequestError as error:
-            line.send("wrong", number, str(error))
-        except (Interrupted, KeyboardInterrupt) as error:
-            line.send("interrupted", number, str(error))
+
+    def settle(number: int, outcome: Outcome) -> None:
+        if isinstance(outcome, Finished):
+            line.send("finished", number, outcome)
+        else:
+            line.send("wrong" if isinstance(outcome, RequestError) else "interrupted", number, str(outcome))
+
+    while (message := line.receive()) is not None and message[0] == "jobs":
+        train_group(message[1], relay_of, pages, given, settle)
 
 
 class _Line:

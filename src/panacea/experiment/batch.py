@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -91,11 +92,13 @@ def run_batch(
     stop: Stop | None = None,
     pages: bool = True,
     given: Given | None = None,
+    together: bool = True,
 ) -> list[Finished]:
     """Run all jobs; results in their order. A job that was finished before is read, a half-finished one goes on.
 
-    The numbers do not depend on `workers`. Processes are started by `spawn`: a Python script that asks for more than
-    one needs ``if __name__ == "__main__":`` around its own work, as always with `multiprocessing`.
+    The numbers do not depend on `workers`, nor but for the last float bits on `together`. Processes are started by
+    `spawn`: a Python script that asks for more than one needs ``if __name__ == "__main__":`` around its own work, as
+    always with `multiprocessing`.
 
     Args:
         jobs: the runs.
@@ -105,6 +108,7 @@ def run_batch(
             early: it is saved and can go on later, its error is `STOPPED_EARLY`.
         pages: whether runs get their `report.html` and figures.
         given: a federation or a network from Python, for all jobs.
+        together: whether runs that differ in the seed or in rates only advance in one call each (see `replicas`).
 
     Raises:
         Interrupted: Ctrl-C or SIGTERM; every run was saved first.
@@ -115,11 +119,12 @@ def run_batch(
     listener, given = listener or Listener(), given or Given()
     listener.on_start(jobs)
     count = min(workers or available_cores(), len(jobs))
+    groups = grouped([job.config for job in jobs], count) if together else [[number] for number in range(len(jobs))]
     if count <= 1:
-        return _run_here(jobs, listener, stop, pages, given)
+        return _run_here(jobs, groups, listener, stop, pages, given)
     from panacea.experiment._crew import run_in_processes  # noqa: PLC0415  (only where there are several)
 
-    return run_in_processes(jobs, count, listener, stop, pages, given)
+    return run_in_processes(jobs, groups, count, listener, stop, pages, given)
 
 
 def available_cores() -> int:
@@ -127,24 +132,67 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _run_here(jobs: Sequence[Job], listener: Listener, stop: Stop | None, pages: bool, given: Given) -> list[Finished]:
-    from panacea.experiment._worker import Relay, train_job  # noqa: PLC0415  (it imports this module)
+def _run_here(
+    jobs: Sequence[Job],
+    groups: Sequence[Sequence[int]],
+    listener: Listener,
+    stop: Stop | None,
+    pages: bool,
+    given: Given,
+) -> list[Finished]:
+    from panacea.experiment._worker import Outcome, Relay, train_group  # noqa: PLC0415  (it imports this module)
 
-    results: list[Finished] = []
-    for number, job in enumerate(jobs):
+    outcomes: dict[int, Outcome] = {}
 
-        def tell(line: Mapping[str, Any], number: int = number) -> bool:
+    def relay_of(number: int) -> Relay:
+        def tell(line: Mapping[str, Any]) -> bool:
             listener.on_progress(number, line)
             return stop is not None and stop(number, line)
 
-        try:
-            results.append(train_job(job, Relay(tell, partial(listener.on_note, number)), pages, given))
-        except Interrupted as error:
-            raise interrupted(sum(one.error is None for one in results), len(jobs)) from error
-        listener.on_finish(number, results[-1])
-    return results
+        return Relay(tell, partial(listener.on_note, number))
+
+    def settle(number: int, outcome: Outcome) -> None:
+        outcomes[number] = outcome
+        if isinstance(outcome, Finished):
+            listener.on_finish(number, outcome)
+
+    for group in groups:
+        train_group({number: jobs[number] for number in group}, relay_of, pages, given, settle)
+        for outcome in outcomes.values():
+            if isinstance(outcome, RequestError):
+                raise outcome
+        if any(not isinstance(outcome, Finished) for outcome in outcomes.values()):
+            done = sum(isinstance(one, Finished) and one.error is None for one in outcomes.values())
+            raise interrupted(done, len(jobs))
+    return [outcome for _, outcome in sorted(outcomes.items()) if isinstance(outcome, Finished)]
 
 
 def interrupted(done: int, of: int) -> Interrupted:
     """The end of a batch that was asked to stop."""
     return Interrupted(f"interrupted; {done} of {of} runs are done, the others are saved: the same command goes on")
+
+
+_MOST_TOGETHER = 10
+_APART = ("seed", "lr", "server_lr", "server_steps", "out", "track")
+
+
+def grouped(configs: Sequence[ExperimentConfig], workers: int) -> list[list[int]]:
+    """Which jobs may advance together: those that differ in seeds, rates or the server's steps, in groups of a size
+    that leaves work for every process.
+
+    What cannot share calls after all (another network because of the data, say) is found out at the meeting.
+    """  # noqa: D205
+    kinds: dict[str, list[int]] = {}
+    for number, config in enumerate(configs):
+        content = config.model_dump(mode="json", exclude=set(_APART))
+        content["data"]["keys"].pop("seed", None)
+        kind = json.dumps(content, sort_keys=True)
+        kinds.setdefault(kind if config.engine.name == "vectorised" else f"alone {number}", []).append(number)
+    size = _MOST_TOGETHER
+    while size > 1 and sum(-(-len(members) // size) for members in kinds.values()) < workers:
+        size -= 1
+    groups = []
+    for members in kinds.values():
+        parts = -(-len(members) // size)
+        groups += [members[part::parts] for part in range(parts)]
+    return groups

@@ -14,7 +14,16 @@ from panacea.core.validation import validated
 from panacea.errors import RequestError, unknown
 from panacea.experiment.keys import SECTIONS
 
-__all__ = ["TRACKER_NAMES", "WITHOUT_EFFECT", "ExperimentConfig", "Section", "build_config", "identity", "key_help"]
+__all__ = [
+    "TRACKER_NAMES",
+    "WITHOUT_EFFECT",
+    "EngineKeys",
+    "ExperimentConfig",
+    "Section",
+    "build_config",
+    "identity",
+    "key_help",
+]
 
 TRACKER_NAMES = ("tensorboard", "mlflow", "wandb")
 
@@ -26,6 +35,22 @@ class Section(BaseModel):
 
     name: str
     keys: dict[str, Any] = Field(default_factory=dict)
+
+
+class EngineKeys(BaseModel):
+    """Keys of `engine=`: how the same numbers are computed; `precision` trades their last digits for speed."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    compile: bool = Field(default=False, description="compile the local step (CPU): half a minute once, then faster")
+    capture: bool = Field(default=True, description="capture local steps as CUDA graphs (GPU)")
+    precision: Literal["float32", "tf32", "bf16"] = Field(
+        default="float32",
+        description="of matrix products: as dtype says, tf32 (GPU), or bf16; the last two change results",
+    )
+
+
+ENGINE_NAMES = ("vectorised", "sequential")
 
 
 class ExperimentConfig(BaseModel):
@@ -70,7 +95,11 @@ class ExperimentConfig(BaseModel):
         "shared", description="BatchNorm statistics: averaged and sent, kept by each client, or never changed"
     )
     eval_every: int = Field(10, ge=1, description="rounds between evaluations; the last round is always evaluated")
-    engine: Literal["vectorised", "sequential"] = Field("vectorised", description="how clients run; same numbers")
+    engine: Section = Field(
+        Section(name="vectorised", keys=EngineKeys().model_dump()),
+        description="how clients run, same numbers: vectorised or sequential; engine.compile, engine.capture, "
+        "engine.precision (docs/engines.md)",
+    )
     block: int | None = Field(None, ge=1, description="most clients in one call (vectorised); default by model size")
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="where to compute; auto = cuda if there is one")
     dtype: Literal["float32", "float64"] = Field("float32", description="floating-point type of models and samples")
@@ -83,6 +112,18 @@ class ExperimentConfig(BaseModel):
     track: tuple[str, ...] = Field(
         (), description="where else to keep the run's numbers: tensorboard, mlflow, wandb, or several; all on disk"
     )
+
+    @field_validator("engine")
+    @classmethod
+    def _known_engine(cls, value: Section) -> Section:
+        if value.name not in ENGINE_NAMES:
+            raise unknown("engine", value.name, ENGINE_NAMES)
+        return Section(name=value.name, keys=validated(EngineKeys, value.keys, "engine.").model_dump())
+
+    @property
+    def engine_keys(self) -> EngineKeys:
+        """The keys below `engine`."""
+        return EngineKeys(**self.engine.keys)
 
     @field_validator("out", mode="before")
     @classmethod
@@ -139,6 +180,7 @@ def build_config(flat: Mapping[str, Any]) -> ExperimentConfig:
 
 _EXAMPLES = {
     "data": "fl60", "method": "fedavg", "model": "auto", "graph": "given", "attack": "label_flip", "defence": "median",
+    "engine": "vectorised",
 }  # fmt: skip
 
 
@@ -148,6 +190,9 @@ def identity(config: ExperimentConfig) -> str:
 
     content = config.model_dump(mode="json", exclude=set(WITHOUT_EFFECT))
     content["data"]["keys"].pop("root", None)  # what the data is, its digest says
+    content["engine"]["keys"] = {
+        k: v for k, v in content["engine"]["keys"].items() if v != EngineKeys.model_fields[k].default
+    }
     if is_graph_file(config.graph.name):
         content["graph"]["name"] = FILE  # likewise
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:6]

@@ -152,14 +152,16 @@ class Experiment:
             frozen_statistics=config.buffers == "frozen",
         )
         return make_engine(
-            config.engine,
+            config.engine.name,
             self.target,
             self.federation,
             self.streams,
             local,
             block=config.block or 1,
             device=torch.device(config.device),
-            traced=(config.rounds or 0) * int(np.max(steps)) >= _TRACE_FROM,
+            traced=config.device == "cpu" and (config.rounds or 0) * int(np.max(steps)) >= _TRACE_FROM,
+            captured=config.engine_keys.capture,
+            precision=config.engine_keys.precision,
         )
 
     def _local_steps(self) -> int | npt.NDArray[np.int64]:

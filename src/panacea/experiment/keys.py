@@ -17,7 +17,7 @@ from panacea.errors import RequestError
 
 __all__ = ["SECTIONS", "flatten", "parse_overrides", "parse_value", "read_yaml"]
 
-SECTIONS = ("data", "model", "method", "graph", "attack", "defence")
+SECTIONS = ("data", "model", "method", "graph", "attack", "defence", "engine")
 """Keys that have a name and keys of their own below it."""
 
 _RANGE = re.compile(r"^(-?\d+)\.\.(-?\d+)$")

@@ -70,7 +70,7 @@ def summarised(experiment: Experiment) -> dict[str, Any]:
         "bytes_up": numbers["bytes_up"],
         "train_seconds": seconds,
         "rounds_per_second": (config.rounds or 0) / seconds if seconds else None,
-        "engine": config.engine,
+        "engine": config.engine.name,
         "device": config.device,
     }
     undone = method_numbers(experiment).get("undone")

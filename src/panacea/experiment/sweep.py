@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from panacea.data.load import resolve_keys
 from panacea.data.registry import find_dataset
 from panacea.errors import RequestError
-from panacea.experiment.config import ExperimentConfig, Section
+from panacea.experiment.config import EngineKeys, ExperimentConfig, Section
 from panacea.experiment.keys import SECTIONS
 from panacea.experiment.relations import resolve_graph
 from panacea.experiment.tracking import require_packages
@@ -122,6 +122,7 @@ _MODELS: dict[str, Callable[[str], Iterable[type[BaseModel]]]] = {
     "graph": lambda name: [find_graph(name).keys],
     "attack": lambda name: [ATTACKS[name].key_model] if name in ATTACKS else [],
     "defence": lambda name: [DEFENCES[name].key_model] if name in DEFENCES else [],
+    "engine": lambda name: [EngineKeys],
 }
 
 

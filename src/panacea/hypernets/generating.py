@@ -94,6 +94,7 @@ class GeneratingMethod(Method):
     parameter_model: ClassVar[type[MethodParameters]] = HypernetworkParameters
     parameters: HypernetworkParameters
     averages = False
+    client_parameters = ("scope", "rest")
     network: Hypernetwork
     layout: Layout
     scope: Scope

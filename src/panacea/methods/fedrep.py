@@ -83,7 +83,8 @@ class FedRep(FedPer):
         self, carry: Phases, download: SharedPart, client: Model, batches: tuple[Batch, ...], local: Local
     ) -> Phases:
         """Only the part whose turn it is moves."""
-        steps = torch.as_tensor(local.steps, dtype=torch.float64, device=carry.taken.device)
+        given = local.steps
+        steps = given.double() if isinstance(given, Tensor) else carry.taken.new_full((), given, dtype=torch.float64)
         share = self.parameters.head_share * steps - 1e-9  # 0.07 * 100 is a little more than 7
         first = torch.minimum(share.ceil(), (steps - 1).clamp_min(1))
         moving = self.is_head == (carry.taken < first)

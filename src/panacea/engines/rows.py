@@ -1,0 +1,128 @@
+"""Rows that train in one call: clients of one run, or of several runs that advance together.
+
+A *party* is the cohort of one run: its samples, its streams, its round. All parties of a call have the same method,
+network and batch size; they may differ in data, seed, learning rate, number of steps and round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+from panacea.core.transfer import on_device
+from panacea.core.types import Batch, ClientIds
+from panacea.engines.base import Samples
+
+__all__ = ["Party", "Rows", "Stretch", "largest_divisor"]
+
+_GATHER_BYTES = {"cpu": 32 * 2**20, "cuda": 2**30}  # inputs of several steps are gathered in one call, up to this much
+
+
+@dataclass(frozen=True)
+class Party:
+    """The cohort of one run.
+
+    Attributes:
+        samples: all clients' of the run.
+        ids: ``[rows]`` those that train.
+        round: the round's number.
+        purpose: names the streams: batches to train on, to adapt on.
+    """
+
+    samples: Samples
+    ids: ClientIds
+    round: int
+    purpose: str
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """The batches of some consecutive local steps.
+
+    Attributes:
+        x: ``[steps, draws, rows, B, *inputs]``.
+        y: ``[steps, draws, rows, B, *outputs]``.
+        weight: ``[steps, draws, rows, B]``, see `Batch`.
+        present: ``[rows, B]`` bool, or None where no row has padding.
+    """
+
+    x: Tensor
+    y: Tensor
+    weight: Tensor
+    present: Tensor | None
+
+    def batches(self) -> Iterator[tuple[Batch, ...]]:
+        """One tuple of batches for every step."""
+        for x, y, weight in zip(self.x.unbind(0), self.y.unbind(0), self.weight.unbind(0), strict=True):
+            parts = zip(x.unbind(0), y.unbind(0), weight.unbind(0), strict=True)
+            yield tuple(Batch(*part, self.present) for part in parts)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of one call, party after party."""
+
+    parties: tuple[Party, ...]
+
+    @property
+    def slices(self) -> list[slice]:
+        """Where each party's rows are."""
+        ends = np.cumsum([len(party.ids) for party in self.parties])
+        return [slice(int(end) - len(party.ids), int(end)) for party, end in zip(self.parties, ends, strict=True)]
+
+    def noise(self) -> Tensor:
+        """``[rows]`` int64: the key of every row's stream of noise."""
+        keys = [p.samples.streams.keys(f"{p.purpose} noise", p.round, p.ids) for p in self.parties]
+        first = self.parties[0].samples
+        return on_device((np.concatenate(keys) >> np.uint64(1)).view(np.int64), first.device)
+
+    def batches(self, steps: int, draws: int, batch_size: int) -> Iterator[tuple[Batch, ...]]:
+        """For every local step, `draws` batches ``[rows, B, ...]``."""
+        for stretch in self.stretches(steps, draws, batch_size):
+            yield from stretch.batches()
+
+    def stretches(self, steps: int, draws: int, batch_size: int, *, even: bool = False) -> Iterator[Stretch]:
+        """The same in stretches of as many steps as may be gathered at once, all of them equally long if asked for."""
+        drawn = [p.samples.positions(p.ids, p.round, p.purpose, steps, draws, batch_size) for p in self.parties]
+        width = max(positions.shape[-1] for positions, _ in drawn)
+        places = [F.pad(positions, (0, width - positions.shape[-1])) for positions, _ in drawn]
+        first = self.parties[0].samples
+        real = np.arange(width) < np.concatenate([sizes for _, sizes in drawn])[:, None]
+        present = None if real.all() else on_device(real, first.device)
+        equal = on_device(real / real.sum(axis=1, keepdims=True), first.device, first.dtype)
+        one = draws * len(real) * width * first.input_bytes
+        length = max(1, min(steps, _GATHER_BYTES[first.device.type] // max(1, one)))
+        length = largest_divisor(steps, length) if even else length
+        for begin in range(0, steps, length):
+            x, y = self._gathered([place[begin : begin + length] for place in places])
+            missing = first.task.missing
+            weight = first.shares(y, present) if missing else equal.expand(*x.shape[:2], *equal.shape)
+            yield Stretch(x, y, weight, present)
+
+    def _gathered(self, places: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        found = [party.samples.gather(place) for party, place in zip(self.parties, places, strict=True)]
+        if len(found) == 1:
+            return found[0]
+        return torch.cat([x for x, _ in found], dim=2), torch.cat([y for _, y in found], dim=2)
+
+    def steps_of(self, counts: npt.NDArray[np.int64]) -> int | Tensor:
+        """One number of steps for all rows, or ``[rows, 1]``."""
+        most = int(counts.max())
+        if (counts == most).all():
+            return most
+        return on_device(counts, self.parties[0].samples.device).unsqueeze(-1)
+
+
+def largest_divisor(number: int, most: int) -> int:
+    """The largest divisor of a number that is not above another.
+
+    >>> largest_divisor(50, 12)
+    10
+    """
+    return next(d for d in range(min(number, most), 0, -1) if number % d == 0)

@@ -1,0 +1,187 @@
+"""Runs that advance together: several seeds (and rates) of one method, their clients as rows of the same calls.
+
+Every run keeps its own thread, experiment, directory and checkpoints, and does everything as if it were alone. Only
+local training is shared: a run that wants its cohort trained waits at a *meeting* until all others want theirs, and one
+call trains the rows of all of them. On a GPU five times the rows cost little more; on a CPU small networks gain as
+well. Only one thread runs at a time, so nothing else changes: each run's numbers are those of the run alone, to the
+last float bits (products of more rows may be summed in another order). A run that fails or ends leaves the meeting, and
+the others go on.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from panacea.core.method import Method
+from panacea.core.records import leaves
+from panacea.core.round import Trained
+from panacea.engines.vectorised import Request, VectorisedEngine
+from panacea.experiment.experiment import Experiment
+from panacea.experiment.interrupt import Interrupter
+
+__all__ = ["Meeting", "run_together"]
+
+
+@dataclass
+class Meeting:
+    """Where the runs of a group meet.
+
+    Attributes:
+        baton: held by the one thread that runs; waiting for it or for the others lets go of it.
+        present: runs that take part now.
+        wanted: what each of those that wait wants to have trained.
+        done: what became of it: the result, or the error.
+    """
+
+    baton: threading.Condition = field(default_factory=threading.Condition)
+    present: set[int] = field(default_factory=set)
+    wanted: dict[int, tuple[VectorisedEngine, Request]] = field(default_factory=dict)
+    done: dict[int, Trained | Exception] = field(default_factory=dict)
+
+    def join(self, number: int, experiment: Experiment) -> None:
+        """Its local training is shared from now on; a run on an engine without rows stays alone."""
+        engine = experiment.engine
+        if isinstance(engine, VectorisedEngine):
+            engine.together = partial(self.train, number, engine)
+        else:
+            self.leave(number)
+
+    def leave(self, number: int) -> None:
+        """It is over; nobody waits for it any more."""
+        self.present.discard(number)
+        self._serve()
+
+    def pause(self, number: int, seconds: float) -> None:
+        """Let the others go on while this run waits for somebody outside."""
+        self.leave(number)
+        self.baton.wait(seconds)
+        self.present.add(number)
+
+    def train(self, number: int, engine: VectorisedEngine, request: Request) -> Trained:
+        """Wait for the others, then the result."""
+        self.wanted[number] = engine, request
+        self._serve()
+        self.baton.wait_for(lambda: number in self.done)
+        result = self.done.pop(number)
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    def _serve(self) -> None:
+        """Train once everybody who is here wants something."""
+        if not self.wanted or len(self.wanted) < len(self.present):
+            return
+        waiting, self.wanted = self.wanted, {}
+        groups: list[list[int]] = []
+        for number, (engine, request) in waiting.items():
+            for group in groups:
+                if _alike(waiting[group[0]], (engine, request)):
+                    group.append(number)
+                    break
+            else:
+                groups.append([number])
+        for group in groups:
+            self.done |= _trained({number: waiting[number] for number in group})
+        self.baton.notify_all()
+
+
+def _trained(group: dict[int, tuple[VectorisedEngine, Request]]) -> dict[int, Trained | Exception]:
+    """The result of every run; where training them together fails, each by itself, so that an error finds its run."""
+    engines = [engine for engine, _ in group.values()]
+    try:
+        before = engines[0].gradient_evaluations
+        results = engines[0].train_together([request for _, request in group.values()])
+        each = engines[0].gradient_evaluations - before
+        engines[0].gradient_evaluations = before
+        rows = np.array([int(request.counts.sum()) for _, request in group.values()])
+        for engine, share in zip(engines, rows * each // max(int(rows.sum()), 1), strict=True):
+            engine.gradient_evaluations += int(share)
+        return dict(zip(group, results, strict=True))
+    except Exception as error:  # told to whom it belongs
+        if len(group) == 1:
+            return dict.fromkeys(group, error)
+    return {number: result for number, one in group.items() for result in _trained({number: one}).values()}
+
+
+def _alike(first: tuple[VectorisedEngine, Request], second: tuple[VectorisedEngine, Request]) -> bool:
+    """Whether two requests can be one call: the same programme on networks of one shape."""
+    (engine, a), (other, b) = first, second
+    same_network = (
+        engine.target.layout == other.target.layout
+        and engine.target.statistics_layout == other.target.statistics_layout
+        and type(engine.target.original) is type(other.target.original)
+        and engine.forward.kind == other.forward.kind
+    )
+    same_local = all(
+        getattr(a.local, name) == getattr(b.local, name)
+        for name in ("batch_size", "momentum", "weight_decay", "clip", "frozen_statistics")
+    )
+    return same_network and same_local and _same_shapes(a, b) and same_programme(a.method, b.method)
+
+
+def _same_shapes(a: Request, b: Request) -> bool:
+    shapes = [
+        [(leaf.shape[1:], leaf.dtype) for leaf in leaves((one.downloads, one.kept, one.statistics))] for one in (a, b)
+    ]
+    return shapes[0] == shapes[1]
+
+
+def same_programme(a: Method, b: Method) -> bool:
+    """Whether two methods do the same on a client: of one class, with the same numbers where clients look at them."""
+    if type(a) is not type(b) or a.draws != b.draws:
+        return False
+    fields = type(a.parameters).model_fields
+    names = fields if a.client_parameters is None else fields.keys() & set(a.client_parameters)
+    if any(getattr(a.parameters, name) != getattr(b.parameters, name) for name in names):
+        return False
+    own = [{k: v for k, v in vars(one).items() if k != "parameters" and not k.startswith("_")} for one in (a, b)]
+    return own[0].keys() == own[1].keys() and all(_same(value, own[1][name]) for name, value in own[0].items())
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Numbers, masks, functions and inner methods must agree; a server's own objects do not reach its clients.
+
+    That they do not is a rule of the method interface, tested for every method.
+    """
+    if isinstance(a, Method) and isinstance(b, Method):
+        return same_programme(a, b)
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        return a.shape == b.shape and bool((a == b).all())
+    if isinstance(a, FunctionType) and isinstance(b, FunctionType):
+        held = [[cell.cell_contents for cell in one.__closure__ or ()] for one in (a, b)]
+        return a.__code__ is b.__code__ and all(x is y for x, y in zip(*held, strict=True))
+    return a is b or a == b if isinstance(a, str | int | float | None) or callable(a) else True
+
+
+def run_together(numbers: Sequence[int], run: Callable[[int, Meeting, Callable[[], bool]], None]) -> None:
+    """Run all of them, each in its own thread; returns when the last is over.
+
+    Args:
+        numbers: of the runs.
+        run: does one run; it joins the meeting itself, and asks whether to stop (Ctrl-C reaches the main thread only).
+            It may raise nothing.
+    """
+    meeting = Meeting(present=set(numbers))  # nothing is trained before everybody had a chance to join
+
+    def thread(number: int) -> None:
+        with meeting.baton:
+            try:
+                run(number, meeting, lambda: interrupter.requested)
+            finally:
+                meeting.leave(number)
+
+    with Interrupter() as interrupter:
+        threads = [threading.Thread(target=thread, args=(number,), name=f"run {number}") for number in numbers]
+        for one in threads:
+            one.start()
+        for one in threads:
+            while one.is_alive():
+                one.join(0.2)  # in pieces, so that a signal is heard

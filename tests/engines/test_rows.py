@@ -1,0 +1,83 @@
+"""Rows of several runs in one call; blocks; and what happens when memory is short."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from panacea.engines.rows import Party, Rows, largest_divisor
+from panacea.engines.vectorised import Request, VectorisedEngine
+from tests.toy import largest_difference, outcome, play, toy_experiment
+
+
+def test_batches_of_two_parties_are_those_of_each() -> None:
+    """One of them has smaller clients, so its rows are padded; padding has no weight."""
+    small, large = toy_experiment("fedavg", seed=0), toy_experiment("fedavg", seed=1)
+    parties = [
+        Party(small.engine.samples, np.array([0, 4]), 3, "train"),
+        Party(large.engine.samples, np.array([3, 5]), 7, "train"),
+    ]
+    both = list(Rows(tuple(parties)).batches(5, 2, 7))
+    assert len(both) == 5
+    for number, party in enumerate(parties):
+        rows = slice(2 * number, 2 * number + 2)
+        alone = list(Rows((party,)).batches(5, 2, 7))
+        for together, own in zip(both, alone, strict=True):
+            for a, b in zip(together, own, strict=True):
+                width = b.x.shape[1]
+                assert torch.equal(a.weight[rows, :width], b.weight)
+                assert not a.weight[rows, width:].any()
+                real = b.weight > 0
+                assert torch.equal(a.x[rows, :width][real], b.x[real])
+                assert torch.equal(a.y[rows, :width][real], b.y[real])
+
+
+def test_stretches_of_equal_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is captured needs one length; the steps are the same."""
+    rows = Rows((Party(toy_experiment("fedavg").engine.samples, np.array([1, 2, 3]), 1, "train"),))
+    whole = list(rows.batches(12, 1, 7))
+    one_step = whole[0][0].x.numel() * 8
+    monkeypatch.setattr("panacea.engines.rows._GATHER_BYTES", {"cpu": 5 * one_step})
+    stretches = list(rows.stretches(12, 1, 7, even=True))
+    assert [len(stretch.x) for stretch in stretches] == [4, 4, 4]
+    assert [len(stretch.x) for stretch in rows.stretches(12, 1, 7)] == [5, 5, 2]
+    cut = [batch for stretch in stretches for batch in stretch.batches()]
+    assert all(torch.equal(a[0].x, b[0].x) for a, b in zip(whole, cut, strict=True))
+
+
+def test_largest_divisor() -> None:
+    assert [largest_divisor(50, most) for most in (100, 50, 49, 12, 4, 1)] == [50, 50, 25, 10, 2, 1]
+    assert largest_divisor(53, 10) == 1
+
+
+@pytest.mark.parametrize("fits", [1, 2])
+def test_too_little_memory_halves_the_block(fits: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The round is trained all the same, and the numbers are those of a small block."""
+    original = VectorisedEngine._train_rows
+
+    def small(self: VectorisedEngine, pieces: list[Request]) -> object:
+        if sum(map(len, pieces)) > fits:
+            raise torch.cuda.OutOfMemoryError("too little")
+        return original(self, pieces)
+
+    expected = toy_experiment("ditto", block=fits, cohort=5)
+    play(expected, 2)
+    monkeypatch.setattr(VectorisedEngine, "_train_rows", small)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    tried = toy_experiment("ditto", block=64, cohort=5)
+    with pytest.warns(UserWarning, match="too little memory for 5 clients in one call; going on with 2"):
+        play(tried, 2)
+    assert isinstance(tried.engine, VectorisedEngine)
+    assert tried.engine.block == fits
+    assert largest_difference(outcome(expected), outcome(tried)) < 1e-12
+
+
+def test_one_client_that_does_not_fit_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(self: VectorisedEngine, pieces: list[Request]) -> object:
+        raise torch.cuda.OutOfMemoryError("too little")
+
+    monkeypatch.setattr(VectorisedEngine, "_train_rows", never)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    with pytest.warns(UserWarning, match="too little memory"), pytest.raises(torch.cuda.OutOfMemoryError):
+        play(toy_experiment("fedavg"), 1)

@@ -1,0 +1,209 @@
+"""Runs that advance together have the numbers they have alone, and fail alone."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from panacea.core.method import Adaptation, Method
+from panacea.engines.vectorised import Request, VectorisedEngine
+from panacea.errors import RunFailure
+from panacea.experiment.batch import Job, grouped, run_batch
+from panacea.experiment.config import build_config
+from panacea.experiment.experiment import Experiment
+from panacea.experiment.replicas import Meeting, run_together, same_programme
+from panacea.experiment.runner import run_experiment
+from panacea.methods import make_method, method_names
+from tests.toy import largest_difference, outcome, toy_experiment
+
+
+def together(experiments: list[Experiment], rounds: list[int] | None = None) -> list[Exception | None]:
+    """Run them to the end as a group; what each raised."""
+    errors: list[Exception | None] = [None] * len(experiments)
+
+    def run(number: int, meeting: Meeting, asked: Callable[[], bool]) -> None:
+        meeting.join(number, experiments[number])
+        try:
+            run_experiment(experiments[number])
+        except Exception as error:
+            errors[number] = error
+
+    run_together(range(len(experiments)), run)
+    for experiment in experiments:
+        engine = experiment.engine
+        assert isinstance(engine, VectorisedEngine)
+        engine.together = None
+    return errors
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many runs each call trained."""
+    sizes: list[int] = []
+    original = VectorisedEngine.train_together
+
+    def counted(self: VectorisedEngine, requests: list[Request]) -> Any:
+        sizes.append(len(requests))
+        return original(self, requests)
+
+    monkeypatch.setattr(VectorisedEngine, "train_together", counted)
+    return sizes
+
+
+@pytest.mark.parametrize("method", method_names())
+def test_every_method_has_the_numbers_it_has_alone(method: str, calls: list[int]) -> None:
+    """Three seeds, one of them with another rate; the programmes of evaluation and of newcomers too."""
+    keys = [{"seed": 0}, {"seed": 1}, {"seed": 2, "lr": 0.05}]
+    group = [toy_experiment(method, rounds=6, eval_every=3, **own) for own in keys]
+    assert together(group) == [None] * 3
+    assert 3 in calls
+    for own, experiment in zip(keys, group, strict=True):
+        alone = toy_experiment(method, rounds=6, eval_every=3, **own)
+        run_experiment(alone)
+        assert largest_difference(outcome(alone), outcome(experiment)) < 1e-9
+        assert alone.engine.gradient_evaluations == experiment.engine.gradient_evaluations
+        assert alone.history.numbers["selected_round"] == experiment.history.numbers["selected_round"]
+
+
+def test_runs_of_different_length_and_steps() -> None:
+    """Who ends first leaves; rows with fewer steps stand still."""
+    keys = [{"rounds": 2}, {"rounds": 5, "local_steps": 7, "seed": 3}]
+    group = [toy_experiment("ditto", **own) for own in keys]
+    assert together(group) == [None, None]
+    for own, experiment in zip(keys, group, strict=True):
+        alone = toy_experiment("ditto", **own)
+        run_experiment(alone)
+        assert largest_difference(outcome(alone), outcome(experiment)) < 1e-9
+
+
+def test_one_that_diverges_is_retired_alone() -> None:
+    keys = [{"seed": 0}, {"seed": 1, "lr": 1e30}, {"seed": 2}]
+    group = [toy_experiment("fedavg", rounds=8, **own) for own in keys]
+    errors = together(group)
+    assert isinstance(errors[1], RunFailure)
+    assert errors[0] is None
+    assert errors[2] is None
+    for place in (0, 2):
+        alone = toy_experiment("fedavg", rounds=8, **keys[place])
+        run_experiment(alone)
+        assert largest_difference(outcome(alone), outcome(group[place])) < 1e-9
+
+
+def test_an_error_in_a_shared_call_finds_its_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = VectorisedEngine._train_rows
+
+    def failing(self: VectorisedEngine, pieces: list[Request]) -> Any:
+        if any(piece.party.samples.streams.seed == 1 and piece.party.round == 3 for piece in pieces):
+            raise ValueError("seed 1 cannot")
+        return original(self, pieces)
+
+    monkeypatch.setattr(VectorisedEngine, "_train_rows", failing)
+    errors = together([toy_experiment("fedavg", seed=seed) for seed in range(3)])
+    assert [str(error) for error in errors] == ["None", "seed 1 cannot", "None"]
+
+
+class Tied(Method):
+    """A programme that holds something of its own run."""
+
+    def __init__(self, make: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.make = make
+
+
+def test_what_runs_may_share() -> None:
+    def scaled(factor: Tensor) -> Callable[[Tensor], Tensor]:
+        return lambda value: value * factor
+
+    one, two = torch.ones(1), torch.ones(1)
+    assert same_programme(Tied(scaled(one)), Tied(scaled(one)))
+    assert not same_programme(Tied(scaled(one)), Tied(scaled(two)))
+    assert not same_programme(make_method("ditto", {"lam": 0.1}), make_method("ditto", {"lam": 0.2}))
+    assert not same_programme(make_method("fedavg", {}), make_method("fedprox", {}))
+    assert same_programme(make_method("panacea", {"lambda_d": 0.1}), make_method("panacea", {"lambda_d": 0.2}))
+    assert not same_programme(make_method("panacea", {"scope": "all"}), make_method("panacea", {"scope": "last"}))
+
+
+def test_hyperparameters_of_the_server_advance_together(calls: list[int]) -> None:
+    keys = [{"lambda_d": 0.0}, {"lambda_d": 1.0, "optimiser": "sgd"}]
+    group = [toy_experiment("panacea", own) for own in keys]
+    assert together(group) == [None, None]
+    assert set(calls) == {2}
+    for own, experiment in zip(keys, group, strict=True):
+        alone = toy_experiment("panacea", own)
+        run_experiment(alone)
+        assert largest_difference(outcome(alone), outcome(experiment)) < 1e-9
+
+
+def test_newcomers_fitted_by_their_own_hypernetwork_are_not_mixed_up() -> None:
+    keys = {"novel": "fit_embedding", "fit_steps": 3}
+    group = [toy_experiment("pfedhn", keys, seed=seed) for seed in (0, 1)]
+    assert together(group) == [None, None]
+    for seed, experiment in enumerate(group):
+        alone = toy_experiment("pfedhn", keys, seed=seed)
+        run_experiment(alone)
+        assert largest_difference(outcome(alone), outcome(experiment)) < 1e-9
+
+
+def _config(**keys: Any) -> Any:
+    return build_config({"data": "fl60", "method": "fedavg", "rounds": 4, **keys})
+
+
+def test_groups() -> None:
+    seeds = [_config(seed=seed) for seed in range(5)]
+    assert grouped(seeds, 1) == [[0, 1, 2, 3, 4]]
+    assert sorted(map(len, grouped(seeds, 2))) == [2, 3]
+    assert grouped(seeds, 5) == [[0], [1], [2], [3], [4]]
+    mixed = [_config(seed=0), _config(seed=0, method="ditto"), _config(seed=1, lr=0.3), _config(seed=2, momentum=0.5)]
+    assert grouped(mixed, 1) == [[0, 2], [1], [3]]
+    assert grouped([_config(seed=seed, engine="sequential") for seed in (0, 1)], 1) == [[0], [1]]
+    assert max(map(len, grouped([_config(seed=seed) for seed in range(25)], 1))) <= 10
+
+
+def test_a_batch_together_and_apart(tmp_path: Path) -> None:
+    """Through run directories: the same summaries, and a wrong request stops everything as before."""
+    found = []
+    for side in (True, False):
+        jobs = [Job(_config(seed=seed, rounds=12, out=str(tmp_path / str(side)))) for seed in range(3)]
+        results = run_batch(jobs, workers=1, pages=False, together=side)
+        assert [result.error for result in results] == [None] * 3
+        found.append([result.summary for result in results])
+    for a, b in zip(*found, strict=True):
+        assert a is not None
+        assert b is not None
+        assert math.isclose(a["mean"], b["mean"], abs_tol=0.2)
+        assert a["selected_round"] == b["selected_round"]
+        assert a["bytes_up"] == b["bytes_up"]
+
+
+def test_a_run_that_waits_outside_does_not_hold_up_the_others() -> None:
+    order: list[str] = []
+    meeting = Meeting(present={0, 1})
+
+    def waiting() -> None:
+        with meeting.baton:
+            meeting.pause(0, 0.2)
+            order.append("back")
+
+    thread = threading.Thread(target=waiting)
+    with meeting.baton:
+        thread.start()
+        meeting.baton.wait(0.1)
+        assert meeting.present == {1}
+        order.append("here")
+    thread.join()
+    assert order == ["here", "back"]
+    assert meeting.present == {0, 1}
+
+
+def test_adaptations_are_programmes_too() -> None:
+    one, two = (make_method("fedavg_ft", {"tune_steps": 3}).adapt() for _ in range(2))
+    assert isinstance(one, Adaptation)
+    assert isinstance(two, Adaptation)
+    assert same_programme(one.method, two.method)
