@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -79,6 +80,16 @@ def test_a_runner_that_cannot_be_scored_is_left_out() -> None:
     timings, notes = interleave({"lost": Lost([1.0] * 3), "good": Clock([1.0] * 3)}, 1)
     assert list(timings) == ["good"]
     assert notes == ["lost: it ended"]
+
+
+def test_a_warning_becomes_one_note() -> None:
+    class Talks(Clock):
+        def round(self, number: int) -> float:
+            warnings.warn("compiled in a while", stacklevel=1)
+            return 1.0
+
+    _, notes = interleave({"talks": Talks([])}, 2)
+    assert notes == ["talks: compiled in a while"]
 
 
 def test_a_busy_machine_shows() -> None:

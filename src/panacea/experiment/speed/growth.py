@@ -179,7 +179,7 @@ def _replicas(plan: Plan, tell: Callable[[str], None]) -> Curve:
     works = ("W1", "W2") if plan.device == "cuda" else ("W1",)
     points, notes = [], []
     for size in plan.sizes("replicas"):
-        found = {key: measure_replicas(key, size, plan.repeats, plan.device) for key in works}
+        found = {key: measure_replicas(key, size, 3 * plan.repeats, plan.device) for key in works}
         if None in found.values():
             notes.append("this version cannot train seeds in lock-step")
             break

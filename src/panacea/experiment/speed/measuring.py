@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -76,7 +77,7 @@ def interleave(
     """Let runners take turns, a round each, `WARM_UP` untimed and `repeats` timed times.
 
     Returns:
-        The timings by name, and a note for each runner that failed; the others go on without it.
+        The timings by name, and notes: on each runner that failed (the others go on without it), and its warnings.
     """
     seconds: dict[str, list[float]] = {name: [] for name in runners}
     computing: dict[str, list[float]] = {name: [] for name in runners}
@@ -85,8 +86,11 @@ def interleave(
         for name in list(seconds):
             before = time.process_time()
             try:
-                seconds[name].append(runners[name].round(number))
+                with warnings.catch_warnings(record=True) as caught:
+                    warnings.simplefilter("always", UserWarning)
+                    seconds[name].append(runners[name].round(number))
                 computing[name].append(time.process_time() - before)
+                notes += [f"{name}: {warning.message}" for warning in caught]
             except RunFailure as error:
                 del seconds[name]
                 notes.append(f"{name}: {error}")
@@ -99,7 +103,7 @@ def interleave(
             timings[name] = Timing(tuple(found[WARM_UP:]), found[0], runners[name].score(), used)
         except RunFailure as error:
             notes.append(f"{name}: {error}")
-    return timings, notes
+    return timings, list(dict.fromkeys(notes))
 
 
 @contextmanager
