@@ -100,14 +100,11 @@ def engine_keys(device: str) -> tuple[dict[str, dict[str, Any]], list[str]]:
     notes = []
     if device == "cuda" and _known("engine.capture", False):
         wanted["vectorised"]["engine.capture"] = False
-    further: dict[str, tuple[str, Any]] = {"compiled": ("engine.compile", True)}
-    if device == "cuda":
-        further["captured"] = ("engine.capture", True)
-    for name, (key, value) in further.items():
-        if _known(key, value):
-            wanted[name] = {**_VECTORISED, key: value}
-        else:
-            notes.append(f"{name}: this version has no key {key}")
+    name, key = ("compiled", "engine.compile") if device == "cpu" else ("captured", "engine.capture")
+    if _known(key, True):
+        wanted[name] = {**_VECTORISED, key: True}
+    else:
+        notes.append(f"{name}: this version has no key {key}")
     return wanted, notes
 
 
