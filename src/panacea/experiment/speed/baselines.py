@@ -67,10 +67,10 @@ class NaiveHypernetwork(nn.Module):
         self.heads = nn.ModuleList(nn.Linear(100, value.numel()) for value in target.parameters())
         self.transform = nn.Sequential(nn.Linear(100, 100), nn.ReLU(), nn.Linear(100, 100))
 
-    def seen_as_new(self, rows: Tensor) -> Tensor:
+    def seen_as_new(self, rows: list[int]) -> Tensor:
         """The table with the cohort's rows replaced by the mean of their neighbours'."""
         h = self.table.weight
-        return h.index_copy(0, rows, self.mean[rows] @ h)
+        return h.index_copy(0, torch.tensor(rows, device=h.device), self.mean[rows] @ h)
 
     def forward(self, h: Tensor) -> tuple[list[Tensor], Tensor]:
         """Every client's weights, tensor by tensor, and the embeddings they are made from."""
@@ -90,7 +90,7 @@ class NaiveHypernetwork(nn.Module):
 
 
 def naive_round(
-    server: NaiveHypernetwork, optimiser: torch.optim.Optimizer, network: nn.Module, rows: Tensor, batches: Batches
+    server: NaiveHypernetwork, optimiser: torch.optim.Optimizer, network: nn.Module, rows: list[int], batches: Batches
 ) -> None:
     """One round: generate, train every client in turn, K_s = 10 server steps."""
     with torch.no_grad():

@@ -75,7 +75,7 @@ class NaiveRunner:
         device = self.experiment.config.device
         ids = self.experiment.cohort(number).ids
         batches = [client_batches(self.experiment, int(client), number) for client in ids]
-        rows = torch.from_numpy(np.searchsorted(self.experiment.federation.train_ids, ids)).to(device)
+        rows: list[int] = np.searchsorted(self.experiment.federation.train_ids, ids).tolist()
         return timed(device, lambda: naive_round(self.server, self.optimiser, self.network, rows, batches))
 
     def score(self) -> float | None:
