@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from panacea.core.files import write_json
-from panacea.experiment.speed import OURS, Bench, Curve, Row
+from panacea.experiment.speed import OURS, PEERS, Bench, Curve, Row
 from panacea.report.canvas import GREY, new_figure
 from panacea.report.curves import COLOURS, write_figures
 
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ["draw_growth", "draw_rows", "write_bench"]
 
-_MARKS = ("o", "s", "^", "D", "v", "P", "X")
+_NAMES = (*OURS, *PEERS)  # each has a colour and a mark of its own
+_MARKS = "osD^vPX*"
 
 
 def write_bench(bench: Bench, folder: Path) -> None:
@@ -33,7 +34,7 @@ def write_bench(bench: Bench, folder: Path) -> None:
 def draw_rows(rows: list[Row]) -> Figure:
     """For every workload, how many times as fast as the sequential engine everything else is; bars on a log axis."""
     names = list(dict.fromkeys(name for row in rows for name in row.timings if name != "sequential"))
-    names.sort(key=lambda name: OURS.index(name) if name in OURS else len(OURS))
+    names.sort(key=_place)
     figure, axes = new_figure(1.6 + 1.7 * len(rows), 3.8)
     width = 0.8 / max(1, len(names))
     for number, name in enumerate(names):
@@ -41,7 +42,7 @@ def draw_rows(rows: list[Row]) -> Figure:
         measured = [(place, ratio) for place, ratio in found if ratio is not None]
         places = [place + (number - (len(names) - 1) / 2) * width for place, _ in measured]
         heights = [ratio for _, ratio in measured]
-        colour, label = COLOURS[number % len(COLOURS)], "plain loop" if name == "plain" else name
+        colour, label = COLOURS[_place(name)], "plain loop" if name == "plain" else name
         from_one = [height - 1 for height in heights]  # a bar begins at 1: as fast as the sequential engine
         bars = axes.bar(places, from_one, 0.92 * width, 1, color=colour, label=label)
         axes.bar_label(bars, [f"{ratio:.2g}" for ratio in heights], fontsize=6, padding=1)
@@ -70,14 +71,19 @@ def draw_growth(curves: list[Curve]) -> Figure:
     return figure
 
 
+def _place(name: str) -> int:
+    """Among the colours: an engine's or peer's own; workloads (of seeds in lock-step) in their order."""
+    return _NAMES.index(name) if name in _NAMES else 2 + ("W1", "W2").index(name)
+
+
 def _panel(axes: Axes, curve: Curve) -> None:
-    for number, name in enumerate(dict.fromkeys(name for point in curve.points for name in point.ms)):
+    for name in dict.fromkeys(name for point in curve.points for name in point.ms):
         points = [(point.size, point.ms[name]) for point in curve.points if name in point.ms]
         xs, ys = zip(*points, strict=True)
-        axes.plot(
-            xs, ys, marker=_MARKS[number % len(_MARKS)], markersize=4, color=COLOURS[number % len(COLOURS)], label=name
-        )
+        axes.plot(xs, ys, marker=_MARKS[_place(name)], markersize=4, color=COLOURS[_place(name)], label=name)
     axes.set_xscale("log")
     axes.set_yscale("log")
+    every = [ms for point in curve.points for ms in point.ms.values()]
+    axes.set_ylim(min(every) / 2, 2 * max(every))  # so that noise does not look like growth
     axes.set_xlabel(curve.title.replace(" (", "\n("), fontsize=8)
     axes.legend(frameon=False, fontsize=7)
