@@ -56,8 +56,8 @@ format: $(READY) ## let ruff format and mend
 docs: $(READY) ## write the generated pages (methods, data sets, keys)
 	$(BIN)/python docs/generate.py
 
-bench: $(READY) ## speed of the engines against a plain loop, as ratios of one interleaved run
-	$(BIN)/python benchmarks/engines.py
+bench: $(READY) ## speed of every engine against a plain loop, as ratios of one interleaved run (minutes)
+	$(BIN)/panacea bench
 
 clean: ## remove .venv, caches and runs
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage* build dist runs src/*.egg-info

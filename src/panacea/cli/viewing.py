@@ -196,19 +196,61 @@ def reproduce(
 
 @app.command(cls=PlainCommand)
 def bench(
-    what: Annotated[str, typer.Argument(metavar="methods", help="what to measure")] = "methods",
-    methods: Annotated[str | None, typer.Option("--methods", help="only these, separated by commas")] = None,
-    repeats: Annotated[int, typer.Option("--repeats", help="timed rounds of each engine")] = 7,
+    what: Annotated[
+        str | None, typer.Argument(metavar="[engines | growth | methods]", help="what to measure", show_default=False)
+    ] = None,
+    only: Annotated[
+        str | None, typer.Option("--only", help="workloads (W1, W1-20, W1-panacea, W2, W3) or curves, by commas")
+    ] = None,
+    methods: Annotated[str | None, typer.Option("--methods", help="with methods: only these, by commas")] = None,
+    device: Annotated[str, typer.Option("--device", help="cpu, cuda or auto")] = "auto",
+    against: Annotated[
+        str | None, typer.Option("--against", help="peers that do the same work: pfl, flower, pfllib, by commas")
+    ] = None,
+    pfllib: Annotated[Path | None, typer.Option("--pfllib", help="folder of a checkout of PFLlib")] = None,
+    python: Annotated[
+        Path | None, typer.Option("--python", help="interpreter that has the peers; default this one")
+    ] = None,
+    repeats: Annotated[int | None, typer.Option("--repeats", help="timed rounds of each; default by workload")] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="under a minute: fewer rounds, fewer steps, small sizes")
+    ] = False,
+    check: Annotated[bool, typer.Option("--check", help="compare with the targets; exit 1 if one is missed")] = False,
+    out: Annotated[Path | None, typer.Option("--out", help="write JSON and figures there")] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Measure the speed of this installation: a round of every method, fast engine against reference engine.
+    """Measure the speed of this installation; everything takes turns in one run, and medians are compared.
 
-    Both engines take turns in one run; the table shows medians, and a ratio is of medians.
+    engines: FedAvg and Panacea rounds in every engine, beside a plain loop and, if asked for, beside peers.
+    growth: more clients a round (cohort), more clients in all (clients), larger models (model), more seeds (replicas).
+    methods: a round of every method, fast engine against reference engine.
+
+    Example: panacea bench --quick
+
+    Example: panacea bench --against pfl,flower --check --out speed
+
+    Example: panacea bench growth --only cohort,model
 
     Example: panacea bench methods --methods fedavg,scaffold,panacea
     """
-    from panacea.cli.benching import bench_command  # noqa: PLC0415
+    from panacea.cli.benching import BenchOptions, bench_command  # noqa: PLC0415
 
-    bench_command(what, methods, repeats, as_json=as_json, quiet=quiet)
+    bench_command(
+        BenchOptions(
+            what,
+            only,
+            methods,
+            device,
+            against,
+            pfllib,
+            python,
+            repeats,
+            quick,
+            check,
+            out,
+            as_json=as_json,
+            quiet=quiet,
+        )
+    )

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import statistics
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import torch
-
-from panacea.core.round import run_round
+from panacea.errors import RunFailure
 from panacea.experiment.config import build_config
 from panacea.experiment.experiment import Experiment
+from panacea.experiment.speed.measuring import interleave, one_thread
+from panacea.experiment.speed.runners import EngineRunner
 from panacea.methods import find_method, method_names
 
 __all__ = ["WORKLOAD", "MethodSpeed", "measure_methods"]
@@ -19,7 +17,6 @@ __all__ = ["WORKLOAD", "MethodSpeed", "measure_methods"]
 WORKLOAD = "W1: fl60, MLP 2-16-16-2, 5 clients a round, 50 local steps of batches of 64, server work included"
 _ENGINES = ("vectorised", "sequential")
 _KEYS = {"fedbn": {"model": "mlp", "model.norm": "batch"}}  # refuses networks without BatchNorm
-_WARM_UP = 2  # rounds in which code is recorded and caches are filled
 
 
 @dataclass(frozen=True)
@@ -59,30 +56,21 @@ def measure_methods(
     wanted = list(names) or method_names()
     for name in wanted:
         find_method(name)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        found = []
+    found = []
+    with one_thread():
         for name in wanted:
             if tell is not None:
                 tell(name)
             found.append(_measure(name, repeats))
-        return found
-    finally:
-        torch.set_num_threads(threads)
+    return found
 
 
 def _measure(name: str, repeats: int) -> MethodSpeed:
     experiments = {engine: _experiment(name, engine) for engine in _ENGINES}
-    times: dict[str, list[float]] = {engine: [] for engine in _ENGINES}
-    for number in range(_WARM_UP + repeats):
-        for engine, experiment in experiments.items():
-            cohort = experiment.cohort(experiment.state.round + 1)
-            begin = time.perf_counter()
-            experiment.state, _ = run_round(experiment.method, experiment.state, cohort, experiment.engine)
-            if number >= _WARM_UP:
-                times[engine].append(time.perf_counter() - begin)
-    fast, slow = (1e3 * statistics.median(times[engine]) for engine in _ENGINES)
+    timings, notes = interleave({engine: EngineRunner(found) for engine, found in experiments.items()}, repeats)
+    if len(timings) < len(_ENGINES):
+        raise RunFailure(notes[-1])
+    fast, slow = (1e3 * timings[engine].median for engine in _ENGINES)
     model = "with BatchNorm" if "model.norm" in _KEYS.get(name, {}) else ""
     return MethodSpeed(name, model, experiments["vectorised"].method.gradients, fast, slow, slow / fast)
 
