@@ -176,7 +176,10 @@ def descend(
     variables = [v.detach().clone() for v in variables]
     moments = [m.clone() for m in moments]
     known = layouts if layouts is not None else [None] * len(variables)
-    leaves, moving, gradients, matrix = [], [], [], None
+    leaves: list[Tensor] = []
+    moving: list[Tensor] = []
+    gradients: list[Tensor] = []
+    matrix = None
     for variable, layout in zip(variables, known, strict=True):
         names = ("",) if layout is None else layout.names
         parts = [variable] if layout is None else layout.parts(variable)

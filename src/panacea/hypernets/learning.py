@@ -106,8 +106,10 @@ class LearningServer(GeneratingMethod):
         written, put = None, self._returned
         if plan.rows is not None and self.trains_table and server.table.numel() > _COPIED:
             by_row = [(t, n, b) for t, n, b in zip(server.moments, memory, touched, strict=True) if t.dim() == 2]
-            columns = list(zip((server.table, moved[0], table), *by_row, strict=True))
-            written = Written(plan.rows, *map(list, columns), self.watched(server, cohort))
+            tables, now, before = (
+                list(column) for column in zip((server.table, moved[0], table), *by_row, strict=True)
+            )
+            written = Written(plan.rows, tables, now, before, self.watched(server, cohort))
             written.write()
             put = self._kept
         new = HypernetworkState(

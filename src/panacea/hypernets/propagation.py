@@ -76,7 +76,7 @@ class Draw:
         >>> [Draw(8, 0).heard(distance) for distance in range(4)]
         [8, 4, 2, 2]
         """
-        return max(-(-self.fanout // 2**distance), min(self.fanout, 2))
+        return max(-(-self.fanout // (1 << distance)), min(self.fanout, 2))
 
     def order(self, sources: Ids, targets: Ids) -> npt.NDArray[np.uint64]:
         """``[arcs]``: those that come first are heard; those heard by few are among those heard by more."""

@@ -88,7 +88,7 @@ def load_fl60(keys: NaturalKeys) -> Federation:
         # P(r <= s) = (1 - e^(-s^2/2)) / (1 - e^(-1/2))
         radius = np.sqrt(-2 * np.log1p(-drawn[..., 0] * -np.expm1(-0.5)))
         turn = 2 * np.pi * drawn[..., 1]
-        return radius[..., None] * np.stack([np.cos(turn), np.sin(turn)], axis=-1)
+        return np.asarray(radius[..., None] * np.stack([np.cos(turn), np.sin(turn)], axis=-1))
 
     def probability(cosine: Floats) -> Floats:
         return np.where(cosine < 0.2, 0.0, cosine)
