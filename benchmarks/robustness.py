@@ -84,7 +84,7 @@ def curves(swept: Any) -> str:
 
 
 def flatness(swept: Any) -> str:
-    """Every method's mean drop over the ratios above 0, the least first; one with diverged runs has none and is last."""
+    """Every method's mean drop over the ratios above 0, the least first; those with diverged runs are last."""
     from panacea.experiment.table import markdown_table
 
     last, rows = swept.axes[0].values[-1], []

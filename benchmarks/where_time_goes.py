@@ -1,4 +1,4 @@
-"""Where the time of a round goes, by kind of operation: W1, W2 and W3 of `benchmarks/engines.py`, FedAvg, one thread.
+"""Where the time of a round goes, by kind of operation: W1, W2 and W3 of `panacea bench`, FedAvg, one thread.
 
     python benchmarks/where_time_goes.py                 both engines
     python benchmarks/where_time_goes.py --only W2
@@ -11,18 +11,14 @@ for every operation, so that many small ones look dearer than they are.
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections import defaultdict
-from pathlib import Path
 
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from engines import Workload, experiment_of, workloads
 from panacea.core.round import run_round
+from panacea.experiment.speed.workloads import Workload, experiment_of, workloads
 
 KINDS = {
     "products": ("mm", "bmm", "addmm", "baddbmm"),
@@ -39,7 +35,7 @@ KINDS = {
 
 def shares(work: Workload, engine: str) -> tuple[float, dict[str, float]]:
     """Milliseconds of a round without the profiler, and the share of every kind of operation with it."""
-    experiment = experiment_of(work, engine, "cpu")
+    experiment = experiment_of(work, {"engine": engine}, "cpu")
 
     def one_round(number: int) -> float:
         started = time.perf_counter()
@@ -66,13 +62,13 @@ def main() -> None:
     columns = [*KINDS, "other operations", "outside"]
     print("| per cent of a round | ms | " + " | ".join(columns) + " |")
     print("| --- | ---: | " + " | ".join("---:" for _ in columns) + " |")
-    for work in workloads():
-        if not work.name.startswith(options.only):
+    for work in workloads("cpu"):
+        if not work.key.startswith(options.only):
             continue
         for engine in ("sequential", "vectorised"):
             milliseconds, found = shares(work, engine)
             values = " | ".join(f"{100 * found[kind]:.0f}" for kind in columns)
-            print(f"| {work.name}, {engine} | {milliseconds:.0f} | {values} |", flush=True)
+            print(f"| {work.key}, {engine} | {milliseconds:.0f} | {values} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ cannot be captured (a step that looks at values on the host) goes on step by ste
 
 from __future__ import annotations
 
+import itertools
 import time
 import warnings
 from collections import OrderedDict
@@ -158,19 +159,19 @@ class _StepGraph:
         own = replace(local, sgd=replace(local.sgd, lr=self.fixed.rate), steps=self.fixed.steps)
         before = dict(vars(grad))
         try:
-            grad.calls = grad.unscored = 0
-            with captured_in(self.graph):
-                self._steps(own, grad)
+            with captured_in(self.graph, warm_up=lambda: self._steps(own, grad, 1)):
+                grad.calls = grad.unscored = 0
+                self._steps(own, grad, length)
             self.calls, self.unscored = grad.calls, grad.unscored
         finally:
             vars(grad).update(before)
 
-    def _steps(self, local: Local, grad: RowGradient) -> None:
+    def _steps(self, local: Local, grad: RowGradient, length: int) -> None:
         """What is captured: the steps on the buffers, and their results back into them."""
         fixed, carry = self.fixed, self.carry
         grad.statistics, grad.loss, grad.keys = self.statistics, self.loss, fixed.keys
         grad.place = 0 if fixed.keys is None else self.place
-        for number, drawn in enumerate(self.batches.batches()):
+        for number, drawn in enumerate(itertools.islice(self.batches.batches(), length)):
             if self.ragged:
                 active = self.step + number < fixed.steps
                 grad.still = ~active.squeeze(-1)

@@ -104,8 +104,13 @@ class _ServerGraph:
         self.descent = Descent(variables, moments, optimiser, layouts, factored)
         held = _rebuilt(inputs, iter(self.inputs))
         self.graph = torch.cuda.CUDAGraph()
-        with captured_in(self.graph):
-            self.kept = self.descent.step(lambda leaves: objective(leaves, held), self.rate)
+
+
+        def step() -> Outputs:
+            return self.descent.step(lambda leaves: objective(leaves, held), self.rate)
+
+        with captured_in(self.graph, warm_up=step):
+            self.kept = step()
 
     def replay(
         self, inputs: list[Tensor], variables: Sequence[Tensor], moments: Sequence[Tensor], rate: Tensor, steps: int
