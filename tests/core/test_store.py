@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
 import numpy as np
+import pytest
 import torch
 from torch import Tensor
 
 from panacea.core.records import named_leaves, record
+from panacea.core.rows import chosen_place
 from panacea.core.store import ClientStore
+from panacea.errors import RunFailure
 
 
 @record
@@ -138,3 +146,50 @@ def test_a_bare_tensor_is_a_state():
     store = ClientStore(4)
     store.put(ids(2), torch.tensor([[5.0, 6.0]]))
     assert store.take(ids(1, 2), torch.zeros(2, 2)).tolist() == [[0.0, 0.0], [5.0, 6.0]]
+
+
+@pytest.mark.parametrize("policy", ["device", "cpu", "disk"])
+def test_wherever_states_are_kept_they_are_the_same(policy: Any, tmp_path: Path):
+    """Growing, overwriting, packing and unpacking; a file has no name, so nothing is left behind."""
+    store = ClientStore(200, policy, folder=tmp_path)
+    for first in range(0, 200, 7):
+        some = np.arange(first, min(first + 7, 200))
+        store.put(some, states(*(10.0 * some)))
+    store.put(ids(3, 150), states(-3.0, -150.0))
+    assert store.place == policy
+    assert list(tmp_path.iterdir()) == []
+    expected = 10.0 * np.arange(200)
+    expected[[3, 150]] = -3, -150
+    assert content(store, *range(200)) == expected.tolist()
+    again = ClientStore.unpacked(200, *store.packed(), policy=policy, folder=tmp_path)
+    assert content(again, *range(199, -1, -1)) == expected[::-1].tolist()
+
+
+def test_a_file_of_states_is_no_copy_in_memory(tmp_path: Path):
+    """It is mapped: written through one view and read through another."""
+    store = ClientStore(50, "disk", folder=tmp_path)
+    store.put(ids(0), states(1.0))
+    early = store.rows.w
+    store.put(np.arange(1, 50), states(*range(1, 50)))
+    store.put(ids(0), states(7.0))
+    assert len(early) < len(store.rows.w)
+    assert early[0, 0] == 7.0
+
+
+def test_where_states_go_by_themselves():
+    cpu = torch.device("cpu")
+    assert chosen_place("auto", 10, cpu) == "device"
+    assert chosen_place("auto", 1 << 60, cpu) == "disk"
+    assert chosen_place("cpu", 1 << 60, cpu) == "cpu"
+    many = ClientStore(1 << 20)  # what counts is what all clients would take, not those seen so far
+    many.put(ids(0), torch.zeros(1, 1 << 20).repeat(1, 4))
+    assert many.place == "disk"
+
+
+def test_a_full_disk_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full, raising=False)
+    with pytest.raises(RunFailure, match=r"store=disk: .* has no room"):
+        ClientStore(5, "disk", folder=tmp_path).put(ids(0), states(1.0))

@@ -1,4 +1,8 @@
-"""A gradient as straight-line code: the same bits, nothing baked in, and a way back when it cannot be."""
+"""A gradient as straight-line code: the same bits, nothing baked in, and a way back when it cannot be.
+
+Where sums over time steps are merged (recurrent networks) the numbers are the same to rounding, and a call's bits do
+not depend on the calls before it.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from panacea.data.task import Task
-from panacea.engines.tracing import TracedKernel, trace
+from panacea.engines.tracing import TracedKernel, agree, record
 from panacea.engines.vectorised import VectorisedEngine
 from panacea.methods import FedAvg, FedProx
 from panacea.models import GruSeq2Seq, Mlp
@@ -43,6 +47,8 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], Task]] = {
     "cnn": (cnn, labels((1, 6, 6))),
     "vmap": (OwnParameter, labels((1, 6, 6))),
 }
+
+MERGED = ("gru", "gru of two layers")
 
 
 def engine(name: str, traced: bool, dtype: torch.dtype = torch.float32, **local: object) -> VectorisedEngine:
@@ -79,7 +85,9 @@ def test_a_traced_kernel_gives_the_same_bits(name: str):
     eager, traced = engine(name, False), engine(name, True)
     for seed in range(4):
         given = arguments(eager, seed=seed)
-        assert equal(traced.kernel(*given), eager.kernel(*given))
+        same = agree if name in MERGED else equal
+        assert same(traced.kernel(*given), eager.kernel(*given))
+    assert traced.kernel.merged is (name in MERGED)
     assert [run is not None for run in traced.kernel.traces.values()] == [True]  # one trace, and it was used
 
 
@@ -93,8 +101,10 @@ def test_a_traced_run_gives_the_same_bits(name: str):
         state, reports = run(method, made, fed, 4, size=5)
         results.append((everything(method, state, made, fed), [report.loss for report in reports]))
     (eager, losses), (replayed, losses_replayed) = results
-    assert all(torch.equal(eager[what], replayed[what]) for what in eager)
-    assert losses == losses_replayed
+    tolerance = 1e-5 if name in MERGED else 0.0
+    for what in eager:
+        torch.testing.assert_close(replayed[what], eager[what], rtol=tolerance, atol=tolerance)
+    torch.testing.assert_close(losses_replayed, losses, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("name", ["cnn", "vmap"])
@@ -195,7 +205,7 @@ def test_too_long_a_trace_is_not_kept(monkeypatch: pytest.MonkeyPatch):
             x = x * 2
         return (x,)
 
-    assert trace(long, (torch.ones(1),)) is None
+    assert record(long, (torch.ones(1),)) is None
     kernel = TracedKernel(long)
     assert [kernel(torch.ones(1))[0].item() for _ in range(2)] == [1024.0, 1024.0]
 
@@ -207,3 +217,43 @@ def test_networks_that_run_in_a_loop_are_not_traced():
     assert isinstance(made, VectorisedEngine)
     assert not isinstance(made.kernel, TracedKernel)
     run(FedAvg(), made, federation(labels((5,))), 1)
+
+
+def test_merged_sums_do_not_depend_on_what_was_traced_before(monkeypatch: pytest.MonkeyPatch):
+    """Any number of shapes is traced, for without a trace the bits would be others; room is made for the new ones."""
+    monkeypatch.setattr("panacea.engines.tracing._MOST_TRACES", 2)
+    monkeypatch.setattr("panacea.engines.tracing._MOST_MERGED_TRACES", 3)
+    early, late = engine("gru", True), engine("gru", True)
+    for size in (2, 3, 4, 6):
+        late.kernel(*arguments(late, size=size))
+    assert len(late.kernel.traces) == 3
+    given = arguments(early)
+    assert equal(early.kernel(*given), late.kernel(*given))  # the first call of each
+    assert equal(early.kernel(*given), late.kernel(*given))
+    assert equal(early.kernel(*given), early.kernel(*given))
+
+
+def test_a_merged_trace_that_is_wrong_is_not_used(monkeypatch: pytest.MonkeyPatch):
+    from panacea.engines import merging
+
+    monkeypatch.setattr(merging, "_pays", lambda p, q: True)
+    monkeypatch.setattr(merging, "_is_add", lambda node: getattr(node, "target", None) is torch.ops.aten.sub.Tensor)
+
+    def difference(x: Tensor) -> tuple[Tensor, ...]:
+        turned = x.transpose(1, 2)
+        products = [torch.bmm(turned * (k + 1), x) for k in range(4)]
+        return (products[0] - products[1] - products[2] - products[3],)
+
+    kernel = TracedKernel(difference)
+    found = kernel(torch.ones(1, 2, 2))
+    assert kernel.merged  # taken for a sum
+    assert list(kernel.traces.values()) == [None]
+    assert found[0].tolist() == difference(torch.ones(1, 2, 2))[0].tolist()
+
+
+def test_agreement_is_relative_to_the_largest_value():
+    small = torch.tensor([1e-9, 2e-9])
+    assert agree((small,), (small * (1 + 1e-6),))
+    assert not agree((small,), (small + 1e-10,))
+    assert not agree((small,), (small[:1],))
+    assert agree((torch.zeros(0),), (torch.zeros(0),))

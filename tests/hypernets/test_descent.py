@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from panacea.core.parameters import Layout
-from panacea.hypernets.descent import Optimiser, descend
+from panacea.hypernets.descent import Loss, Optimiser, Outer, Slopes, descend
 from tests.hypernets.build import tensor
 
 STEPS = 5
@@ -112,3 +112,40 @@ def test_what_is_given_stays_and_what_is_unused_too() -> None:
     assert all(not m.any() for m in memory)
     assert torch.equal(moved[1], START[1])
     assert not moved[0].requires_grad
+
+
+WIDE = Layout(("head.bias", "head.weight", "trunk"), ((7,), (7, 4), (4, 3)))
+INPUTS, TARGETS = tensor(5, 3, seed=5), tensor(5, 7, seed=6)
+
+
+def linear_head(leaves: Sequence[Tensor]) -> tuple[Loss, Tensor]:
+    bias, weight, trunk = leaves
+    models = torch.tanh(INPUTS @ trunk.T) @ weight.T + bias
+    return (models - TARGETS).square().sum() / 2, models.detach()
+
+
+def factored_head(leaves: Sequence[Tensor]) -> tuple[Loss, Tensor]:
+    """The same loss by slopes; there is nowhere to put a gradient of the matrix."""
+    bias, weight, trunk = leaves
+    assert weight.grad is None
+    assert not weight.requires_grad
+    features = torch.tanh(INPUTS @ trunk.T)
+    slope = features.detach() @ weight.T + bias.detach() - TARGETS
+    return Slopes([(features, slope @ weight), (bias, slope.sum(dim=0))], Outer(slope, features.detach())), slope
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.3])
+@pytest.mark.parametrize("clip", [0.0, 0.5, 1e9])
+def test_a_head_moves_by_the_factors_of_its_gradient(clip: float, decay: float) -> None:
+    """The rank-|S| update is the ordinary one: with clipping at work and far away, with and without decay."""
+    optimiser, start = Optimiser("sgd", 0.0, decay, clip), [tensor(WIDE.size, seed=7)]
+    plain, _, models = descend(linear_head, start, (), optimiser, 0.05, STEPS, [WIDE])
+    thin, _, slope = descend(factored_head, start, (), optimiser, 0.05, STEPS, [WIDE], "head.weight")
+    assert (plain[0] - start[0]).abs().max() > 1e-3
+    assert torch.allclose(plain[0], thin[0], rtol=0, atol=1e-12)
+    assert torch.allclose(models - TARGETS, slope, rtol=0, atol=1e-12)  # type: ignore[operator]
+
+
+def test_the_norm_of_a_product_by_its_factors() -> None:
+    left, right = tensor(5, 11, seed=8), tensor(5, 6, seed=9)
+    assert Outer(left, right).squared_norm().item() == pytest.approx((left.T @ right).square().sum().item(), rel=1e-12)

@@ -79,7 +79,9 @@ def test_sparse_where_asked_and_large() -> None:
     assert Propagation(graph, "mean", like).whole().transposed is not None  # 1100^2 is beyond a dense matrix
     assert Propagation(path_graph(20), "mean", like).whole().transposed is None
     sizes = {n: Planner(path_graph(n), Encoder("mean", 1, 2, 2), like).execution for n in (3, 1024, 1025, 10_001)}
-    assert list(sizes.values()) == ["dense", "dense", "sparse", "neighbourhood"]
+    assert list(sizes.values()) == ["dense", "sparse", "sparse", "neighbourhood"]
+    linked = ClientGraph(1000, np.argwhere(np.triu(np.ones((1000, 1000)), 1)), np.ones(499_500, np.float32))
+    assert Planner(linked, Encoder("mean", 1, 2, 2), like).execution == "dense"
 
 
 # --- whole rounds of the server -------------------------------------------------------------------------------------

@@ -152,7 +152,7 @@ def test_number_of_weights(kind: str, size: int) -> None:
 
 def test_a_head_that_cannot_fit_is_refused_before_it_is_made() -> None:
     like = torch.zeros(1)
-    Head("full", 100, 100_000).refuse_too_large(like)
-    Head("low_rank", 100, 11_000_000).refuse_too_large(like)
+    Head("full", 100, 100_000).refuse_too_large(like, 6)
+    Head("low_rank", 100, 11_000_000).refuse_too_large(like, 6)
     with pytest.raises(RequestError, match=r"heads=full: to generate 100,000,000,000 parameters .*low_rank.*scope"):
-        Head("full", 100, 100_000_000_000).refuse_too_large(like)
+        Head("full", 100, 100_000_000_000).refuse_too_large(like, 6)

@@ -86,7 +86,7 @@ def test_only_who_is_on_a_way_back_is_copied() -> None:
     ring = graph_of(4, [(0, 1), (1, 2), (2, 0), (2, 3)], directed=True)
     block = Propagation(ring, "mean", ROWS).whole()
     for layers, nodes in ((1, [0]), (2, [0]), (3, [0, 2, 1])):
-        found, distances = copied_nodes(block, np.array([0]), layers)
+        found, distances = copied_nodes([block] * layers, np.array([0]))
         assert found.tolist() == nodes
         assert distances.tolist() == list(range(len(nodes)))
 

@@ -59,7 +59,11 @@ class TestEngines:
         plain, _ = _run(target)
         monkeypatch.setattr("panacea.experiment.experiment._TRACE_FROM", 0)
         traced, _ = _run(target)
-        assert torch.equal(plain, traced)
+        if target == "gru":  # sums over time steps are merged
+            assert _difference(plain, traced) < FLOAT32[target]
+            assert torch.equal(traced, _run(target)[0])
+        else:
+            assert torch.equal(plain, traced)
 
 
 @pytest.mark.parametrize("buffers", ["shared", "local", "frozen"])

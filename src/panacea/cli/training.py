@@ -104,9 +104,10 @@ def summary_lines(summary: dict[str, Any]) -> list[str]:
             + _NOVEL_USES[summary["novel_uses"]]
         )
     if summary.get("final_local_mean") is not None:
-        novel = summary.get("final_local_novel_mean")
+        novel, tried = summary.get("final_local_novel_mean"), summary.get("final_local_clients")
         lines.append(
-            f"after a visit's local steps on the client's own data (gen+local, last round) "
+            f"after a visit's local steps on the client's own data (gen+local, last round"
+            f"{f', {tried} clients' if tried else ''}) "
             f"{shown(summary['final_local_mean'])}" + (f", novel {shown(novel)}" if novel is not None else "")
         )
     if summary.get("undone"):

@@ -13,13 +13,20 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from panacea.core.random import Keys, torch_mix
+from panacea.core.random import Keys, sample_batches, torch_mix
 from panacea.core.transfer import on_device
 
-__all__ = ["device_batches"]
+__all__ = ["device_batches", "drawn_batches"]
 
 _GOLDEN = -0x61C8864680B583EB  # as signed 64 bits
 _SIGN = -(2**63)
+
+
+def drawn_batches(keys: Keys, counts: npt.NDArray[np.int64], steps: int, batch: int, device: torch.device) -> Tensor:
+    """``[steps, rows, width]`` as `sample_batches`, drawn where they are needed: CPUs are faster with NumPy."""
+    if device.type == "cpu":
+        return torch.from_numpy(sample_batches(keys, counts, steps, batch))
+    return device_batches(keys, counts, steps, batch, device)
 
 
 def device_batches(keys: Keys, counts: npt.NDArray[np.int64], steps: int, batch: int, device: torch.device) -> Tensor:

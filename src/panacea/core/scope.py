@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, TypeAlias
 
 import torch
@@ -12,6 +13,7 @@ from panacea.core.local import Iterate, Local
 from panacea.core.method import Method, Model
 from panacea.core.parameters import Layout
 from panacea.core.records import Tree
+from panacea.core.transfer import beside
 from panacea.core.types import Batch
 from panacea.errors import RequestError, nearest
 
@@ -74,7 +76,7 @@ class Scope:
         """``[..., P]`` into the chosen part and the rest (None if there is none)."""
         if self.chosen is None or self.rest is None:
             return params, None
-        return params[..., self.chosen.to(params.device)], params[..., self.rest.to(params.device)]
+        return params[..., beside(self.chosen, params)], params[..., beside(self.rest, params)]
 
     def join(self, chosen: Tensor, rest: Tensor | None) -> Tensor:
         """The inverse of `split`; leading dims are broadcast."""
@@ -82,8 +84,14 @@ class Scope:
             return chosen
         lead = torch.broadcast_shapes(chosen.shape[:-1], rest.shape[:-1])
         both = torch.cat([chosen.expand(*lead, -1), rest.expand(*lead, -1)], dim=-1)
-        order = torch.argsort(torch.cat([self.chosen, self.rest]))
-        return both[..., order.to(both.device)]
+        return both[..., beside(self._order, both)]
+
+    @cached_property
+    def _order(self) -> Tensor:
+        """Where every parameter is when the rest stands behind the chosen part."""
+        assert self.chosen is not None
+        assert self.rest is not None
+        return torch.argsort(torch.cat([self.chosen, self.rest]))
 
 
 def all_but_last(layout: Layout) -> str:

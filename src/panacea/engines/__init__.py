@@ -7,13 +7,15 @@ import torch
 from panacea.core.random import Streams
 from panacea.data.federation import Federation
 from panacea.engines.base import Engine, LocalSettings, Samples, Scores
+from panacea.engines.compiling import compile_kernel
 from panacea.engines.forward import prepare_for_loop
 from panacea.engines.sequential import SequentialEngine
-from panacea.engines.vectorised import VectorisedEngine, default_block
+from panacea.engines.sizing import default_block, server_device
+from panacea.engines.vectorised import VectorisedEngine
 from panacea.errors import RequestError, unknown
 from panacea.models.target import TargetModel
 
-__all__ = ["ENGINES", "Engine", "LocalSettings", "Scores", "default_block", "make_engine"]
+__all__ = ["ENGINES", "Engine", "LocalSettings", "Scores", "default_block", "make_engine", "server_device"]
 
 ENGINES = ("vectorised", "sequential")
 
@@ -31,6 +33,8 @@ def make_engine(
     traced: bool = False,
     captured: bool = True,
     precision: str = "float32",
+    server: torch.device | None = None,
+    compiled: bool = False,
 ) -> Engine:
     """An engine by name, with the federation's samples on its device.
 
@@ -46,6 +50,8 @@ def make_engine(
         traced: record the gradient once and replay it (vectorised); pays off after some hundred steps.
         captured: on a GPU, local steps as captured graphs (vectorised).
         precision: of matrix products, see `panacea.engines.precision` (vectorised).
+        server: where the server works, the device by default (vectorised).
+        compiled: the gradient as compiled code, see `panacea.engines.compiling` (vectorised, on a CPU).
     """
     device = device or torch.device("cpu")
     target.to(device)
@@ -53,8 +59,13 @@ def make_engine(
     if precision == "bf16" and target.initial.dtype != torch.float32:
         raise RequestError("engine.precision=bf16 computes in float32; use dtype=float32")
     if name == "vectorised":
-        return VectorisedEngine(target, samples, local, block, forward, traced, captured, precision)
+        engine = VectorisedEngine(target, samples, local, block, forward, traced, captured, precision, server)
+        if compiled:
+            compile_kernel(engine)
+        return engine
     if name == "sequential":
+        if compiled:
+            raise RequestError("engine.compile=true needs engine=vectorised; the sequential engine is the reference")
         if precision != "float32":
             raise RequestError(f"engine.precision={precision}: the sequential engine is the exact reference")
         prepare_for_loop(target)

@@ -12,10 +12,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from panacea.core.draws import device_batches
 from panacea.core.local import Sgd
 from panacea.core.method import Method
-from panacea.core.random import Streams, sample_batches
+from panacea.core.random import Streams
 from panacea.core.records import Tree
 from panacea.core.round import Trained
 from panacea.core.transfer import on_device
@@ -162,23 +161,6 @@ class Samples:
         made.poisoned, made._marks, made._change = False, None, None
         return made
 
-    def positions(
-        self, ids: ClientIds, round: int, purpose: str, steps: int, draws: int, batch_size: int
-    ) -> tuple[Tensor, npt.NDArray[np.int64]]:
-        """Where the samples of every local step are, ``[steps, draws, rows, B]``, and how many a row really has.
-
-        Draw d of step t is the same whatever the number of draws, so a method with two batches a step sees in its
-        first one what FedAvg sees.
-        """
-        counts = self.counts("train", ids)
-        streams = [self.streams.keys(f"{purpose} batches {d}", round, ids) for d in range(draws)]
-        starts = on_device(self.bounds[ids, :1], self.device)
-        if self.device.type == "cuda":
-            drawn = [device_batches(keys, counts, steps, batch_size, self.device) for keys in streams]
-        else:
-            drawn = [torch.from_numpy(sample_batches(keys, counts, steps, batch_size)) for keys in streams]
-        return torch.stack(drawn, dim=1) + starts, np.minimum(counts, batch_size)
-
     def batches(
         self, ids: ClientIds, round: int, purpose: str, steps: int, draws: int, batch_size: int
     ) -> Iterator[tuple[Batch, ...]]:
@@ -221,12 +203,17 @@ class Samples:
 
 
 class Engine(Protocol):
-    """How clients run. Every engine gives the same numbers; they differ in speed and in what an error tells."""
+    """How clients run. Every engine gives the same numbers; they differ in speed and in what an error tells.
+
+    `home` is the initial model as the server has it: its tensors have that type and are on that device, where what is
+    trained comes from and goes back to.
+    """
 
     name: str
     target: TargetModel
     samples: Samples
     local: LocalSettings
+    home: Tensor
     gradient_evaluations: int
 
     def train(

@@ -17,6 +17,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, fx, nn
 
 from panacea.engines import layers
+from panacea.engines.pooling import pool_before_relu
 from panacea.models.stateful import MaskedBatchNorm, StreamDropout, dropout
 from panacea.models.target import TargetModel
 
@@ -79,6 +80,7 @@ class _Rewriter:
     def run(self) -> Callable[..., Tensor]:
         target = self.target
         traced = _Tracer().trace(target.module)
+        pool_before_relu(traced, self.modules)
         x = self.graph.placeholder("x")
         self.rows = self.graph.placeholder("rows")
         names = (*target.layout.names, *target.statistics_layout.names)

@@ -15,6 +15,7 @@ cannot be captured (a step that looks at values on the host) goes on step by ste
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator
@@ -26,6 +27,7 @@ import torch
 from pydantic import BaseModel
 from torch import Tensor
 
+from panacea.core.graphs import captured_in
 from panacea.core.local import Local, fold_steps
 from panacea.core.method import Method
 from panacea.core.records import Tree, leaves, named_leaves, tree_map, tree_where
@@ -35,7 +37,7 @@ from panacea.engines.rows import Stretch, largest_divisor
 __all__ = ["StepGraphs"]
 
 _MOST_KINDS = 24  # captured at a time; each holds the memory of a step
-_MOST_STEPS = 10  # in one graph: more gain little, and take longer to capture
+_LONGEST = 0.25  # seconds that the steps of one graph take when they are launched one by one
 
 
 class StepGraphs:
@@ -43,7 +45,7 @@ class StepGraphs:
 
     def __init__(self) -> None:
         self.graphs: OrderedDict[Hashable, _StepGraph] = OrderedDict()
-        self.seen: set[Hashable] = set()
+        self.seen: dict[Hashable, float] = {}  # seconds of a step
         self.hopeless: set[Hashable] = set()
 
     def clear(self) -> None:
@@ -64,37 +66,49 @@ class StepGraphs:
         first = 0
         fixed = _Fixed(download, client, local.sgd.lr, local.steps, grad.keys)
         for stretch in stretches:
-            graph = self._graph(method, carry, fixed, stretch, local, grad)
+            kind = _kind(method, carry, fixed, stretch, local)
+            graph = self._graph(kind, method, carry, fixed, stretch, local, grad)
             if graph is not None:
                 carry = graph.replay(carry, fixed, stretch, first, grad)
             else:
+                started = time.perf_counter()
                 left = local if isinstance(local.steps, int) else replace(local, steps=local.steps - first)
                 batches = grad.follow(stretch.batches(), first)
                 carry = fold_steps(method, carry, download, client, batches, left)
+                self.seen[kind] = (time.perf_counter() - started) / len(stretch.x)
             first += len(stretch.x)
         return carry
 
     def _graph(
-        self, method: Method, carry: Tree, fixed: _Fixed, stretch: Stretch, local: Local, grad: RowGradient
+        self,
+        kind: Hashable,
+        method: Method,
+        carry: Tree,
+        fixed: _Fixed,
+        stretch: Stretch,
+        local: Local,
+        grad: RowGradient,
     ) -> _StepGraph | None:
         """The graph of this kind of step; None for the first of its kind and where there can be none."""
-        kind = _kind(method, carry, fixed, stretch, local)
         if kind in self.graphs:
             self.graphs.move_to_end(kind)
             return self.graphs[kind]
         if kind in self.hopeless or kind not in self.seen:
-            self.seen.add(kind)
             return None
         while len(self.graphs) >= _MOST_KINDS:
             self.graphs.popitem(last=False)
         try:
-            self.graphs[kind] = _StepGraph(method, carry, fixed, stretch, local, grad)
+            length = largest_divisor(len(stretch.x), max(1, int(_LONGEST / self.seen[kind])))
+            self.graphs[kind] = _StepGraph(method, carry, fixed, stretch, local, grad, length)
         except torch.cuda.OutOfMemoryError:
             raise
         except Exception as error:  # whatever a step does, it can also be done without a graph
             torch.cuda.synchronize()
             if not self.hopeless:
-                what = str(error).splitlines()[0] if str(error) else type(error).__name__
+                first: BaseException = error
+                while first.__context__ is not None:  # what ends a capture hides what went wrong in it
+                    first = first.__context__
+                what = str(first).splitlines()[0] if str(first) else type(first).__name__
                 warnings.warn(f"{type(method).__name__}: local steps are not captured ({what})", stacklevel=2)
             self.hopeless.add(kind)
             return None
@@ -120,9 +134,16 @@ class _StepGraph:
     """One captured graph of some steps, and the buffers it works on."""
 
     def __init__(
-        self, method: Method, carry: Tree, fixed: _Fixed, stretch: Stretch, local: Local, grad: RowGradient
+        self,
+        method: Method,
+        carry: Tree,
+        fixed: _Fixed,
+        stretch: Stretch,
+        local: Local,
+        grad: RowGradient,
+        length: int,
     ) -> None:
-        self.length = largest_divisor(len(stretch.x), _MOST_STEPS)
+        self.length = length
         self.method = method  # its parameters are part of the graph, so it must not go
         self.carry, self.statistics, self.loss = _copied(carry), _copied(grad.statistics), _copied(grad.loss)
         self.place, self.step = (torch.zeros((), dtype=torch.int64, device=grad.loss.device) for _ in range(2))
@@ -138,7 +159,7 @@ class _StepGraph:
         before = dict(vars(grad))
         try:
             grad.calls = grad.unscored = 0
-            with torch.cuda.graph(self.graph):
+            with captured_in(self.graph):
                 self._steps(own, grad)
             self.calls, self.unscored = grad.calls, grad.unscored
         finally:
@@ -211,7 +232,8 @@ def _named(tree: Tree) -> Iterator[tuple[str, Tensor]]:
 def _content(value: object, depth: int = 0) -> Hashable:
     """Equal for methods that do the same: programmes are made anew for every evaluation."""
     if isinstance(value, Method) and depth < 4:
-        return type(value), tuple((name, _content(v, depth + 1)) for name, v in sorted(vars(value).items()))
+        own = ((name, v) for name, v in sorted(vars(value).items()) if not name.startswith("_"))
+        return type(value), tuple((name, _content(v, depth + 1)) for name, v in own)
     if isinstance(value, BaseModel):
         return type(value), value.model_dump_json()
     if isinstance(value, FunctionType):

@@ -61,6 +61,8 @@ class RowGradient:
     def mean_loss(self) -> Tensor:
         """``[rows]``: each row's mean over its own steps."""
         scored = self.own_calls() - self._own(self.unscored, self.stepped[1])
+        if (scored == scored[0]).all():
+            return self.loss / max(int(scored[0]), 1)
         return self.loss / on_device(np.maximum(scored, 1), self.loss.device, self.loss.dtype)
 
     def _own(self, total: int, stepped: int) -> npt.NDArray[np.int64]:

@@ -6,7 +6,7 @@ weights always have the leading R. Each function equals a loop over rows of torc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -44,9 +44,13 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     if weight.shape[0] == 1:  # a block of one client: an ordinary layer is a little faster than a batch of one
         return F.linear(x.squeeze(0), weight.squeeze(0), None if bias is None else bias.squeeze(0)).unsqueeze(0)
     flat = x if x.dim() == 3 else x.reshape(x.shape[0], -1, x.shape[-1])
-    turned = weight.transpose(1, 2)
-    out = torch.bmm(flat, turned) if bias is None else torch.baddbmm(bias.unsqueeze(1), flat, turned)
+    out = _product(flat, weight.transpose(1, 2), bias)
     return out if x.dim() == 3 else out.reshape((*x.shape[:-1], -1))
+
+
+def _product(x: Tensor, turned: Tensor, bias: Tensor | None) -> Tensor:
+    """``x [R, B, I], turned [R, I, O], bias [R, O] -> [R, B, O]``."""
+    return torch.bmm(x, turned) if bias is None else torch.baddbmm(bias.unsqueeze(1), x, turned)
 
 
 def linear_columns(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -70,18 +74,27 @@ def conv(x: Tensor, weight: Tensor, bias: Tensor | None, layer: nn.modules.conv.
     if layer.padding_mode != "zeros":
         x, padding = F.pad(x, layer._reversed_padding_repeated_twice, mode=layer.padding_mode), 0
     if x.device.type == "cpu":
-        if weight.dim() == 5:
-            if weight[0, 0].numel() <= _SMALL_PATCH and layer.groups == 1 and layer.dilation == (1, 1):
-                return _conv_by_patches(x, weight, bias, layer, padding)
-            x = x.contiguous(memory_format=torch.channels_last)
-            weights = [w.contiguous(memory_format=torch.channels_last) for w in weight.unbind(0)]
-        else:
-            weights = list(weight.unbind(0))
-        biases: Sequence[Tensor | None] = [None] * rows if bias is None else bias.unbind(0)
-        parts = zip(x.chunk(rows), weights, biases, strict=True)
-        outs = [function(*part, layer.stride, padding, layer.dilation, layer.groups) for part in parts]
+        images = weight.dim() == 5
+        if images and weight[0, 0].numel() <= _SMALL_PATCH and layer.groups == 1 and layer.dilation == (1, 1):
+            return _conv_by_patches(x, weight, bias, layer, padding)
+        x = x.contiguous(memory_format=torch.channels_last) if images else x
+        biases: Sequence[Tensor | None] = [None] * rows if bias is None else _apart(bias)
+        pieces = (x,) if rows == 1 else x.chunk(rows)
+        outs = [
+            function(
+                piece,
+                own.contiguous(memory_format=torch.channels_last) if images else own,
+                shift, layer.stride, padding, layer.dilation, layer.groups,
+            )
+            for piece, own, shift in zip(pieces, _apart(weight), biases, strict=True)
+        ]  # fmt: skip
         return outs[0] if rows == 1 else torch.cat(outs)
     return _conv_by_groups(function, x, weight, bias, layer, padding)
+
+
+def _apart(rows: Tensor) -> Sequence[Tensor]:
+    """The rows of a tensor; that of a single one by a view whose backward pass copies nothing."""
+    return (rows.squeeze(0),) if len(rows) == 1 else rows.unbind(0)
 
 
 def _conv_by_groups(
@@ -104,7 +117,10 @@ def _conv_by_groups(
 def _conv_by_patches(
     x: Tensor, weight: Tensor, bias: Tensor | None, layer: nn.modules.conv._ConvNd, padding: Any
 ) -> Tensor:
-    """A 2-d convolution as one batched product of patches ``[R, B*H*W, C*k*k]`` and kernels; channels last."""
+    """A 2-d convolution as one batched product of patches ``[R, C*k*k, B*H*W]`` and kernels; channels last.
+
+    Patches lie pixel by pixel: each of the C*k*k rows is the image shifted, so that gathering them copies long lines.
+    """
     rows, out_channels, _, height, width = weight.shape
     if padding == "same":
         padding = layer._reversed_padding_repeated_twice
@@ -115,8 +131,9 @@ def _conv_by_patches(
     x = F.pad(x, padding) if any(padding) else x
     patches = x.unfold(2, height, layer.stride[0]).unfold(3, width, layer.stride[1])  # [R*B, C, H, W, k, k]
     batch, _, tall, wide = patches.shape[:4]
-    patches = patches.permute(0, 2, 3, 1, 4, 5).reshape(rows, batch // rows * tall * wide, -1)
-    out = linear(patches, weight.flatten(2), bias)
+    patches = split_rows(patches, rows).permute(0, 2, 5, 6, 1, 3, 4).reshape(rows, -1, batch // rows * tall * wide)
+    turned = weight.flatten(2).transpose(1, 2).contiguous()
+    out = _product(patches.transpose(1, 2), turned, bias)
     return out.view(batch, tall, wide, out_channels).permute(0, 3, 1, 2)
 
 
@@ -170,10 +187,23 @@ def _gates(from_input: Tensor, h: Tensor, w_hh: Tensor, b_hh: Tensor | None) -> 
     """torch's GRU: r = s(a_r + b_r), z = s(a_z + b_z), n = tanh(a_n + r b_n), h <- n + z (h - n)."""  # noqa: D403
     size = h.shape[-1]
     from_state = _gate(h, w_hh, b_hh)
-    both = torch.sigmoid(from_input[..., : 2 * size] + from_state[..., : 2 * size])
-    reset, update = both.chunk(2, dim=-1)
-    new = torch.tanh(from_input[..., 2 * size :] + reset * from_state[..., 2 * size :])
+    # the backward pass of a split is one join; that of a slice writes zeros first and is added to the others
+    input_both, input_new = from_input.split((2 * size, size), dim=-1)
+    state_both, state_new = from_state.split((2 * size, size), dim=-1)
+    reset, update = torch.sigmoid(input_both + state_both).split(size, dim=-1)
+    new = torch.tanh(input_new + reset * state_new)
     return torch.lerp(new, h, update)
+
+
+def _input_gates(x: Tensor, weight: Tensor, bias: Tensor | None) -> Iterable[Tensor]:
+    """The inputs' share of the gates, ``[..., B, T, I] -> T x [..., B, 3H]``.
+
+    On a GPU one product serves all time steps; on a CPU that of one step is still in the cache when it is used.
+    """
+    if x.is_cuda:
+        together: Tensor = _gate(x.flatten(-3, -2), weight, bias).unflatten(-2, x.shape[-3:-1])
+        return together.unbind(-2)
+    return (_gate(step, weight, bias) for step in x.unbind(-2))
 
 
 def gru(x: Tensor, h: Tensor | None, weights: list[list[Tensor | None]]) -> tuple[Tensor, Tensor]:
@@ -191,11 +221,10 @@ def gru(x: Tensor, h: Tensor | None, weights: list[list[Tensor | None]]) -> tupl
     for depth, (w_ih, w_hh, b_ih, b_hh) in enumerate(weights):
         assert w_ih is not None
         assert w_hh is not None
-        lead, steps = x.shape[:-2], x.shape[-2]
-        gates = _gate(x.flatten(-3, -2), w_ih, b_ih).unflatten(-2, (lead[-1], steps))
+        lead = x.shape[:-2]
         state = x.new_zeros((*lead, w_hh.shape[-1])) if h is None else h[depth]
         outputs = []
-        for gate in gates.unbind(-2):
+        for gate in _input_gates(x, w_ih, b_ih):
             state = _gates(gate, state, w_hh, b_hh)
             outputs.append(state)
         x = torch.stack(outputs, dim=-2)

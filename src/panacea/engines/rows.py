@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import torch
-import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
+from panacea.core.draws import drawn_batches
 from panacea.core.transfer import on_device
 from panacea.core.types import Batch, ClientIds
 from panacea.engines.base import Samples
@@ -89,13 +89,15 @@ class Rows:
 
     def stretches(self, steps: int, draws: int, batch_size: int, *, even: bool = False) -> Iterator[Stretch]:
         """The same in stretches of as many steps as may be gathered at once, all of them equally long if asked for."""
-        drawn = [p.samples.positions(p.ids, p.round, p.purpose, steps, draws, batch_size) for p in self.parties]
-        width = max(positions.shape[-1] for positions, _ in drawn)
-        places = [F.pad(positions, (0, width - positions.shape[-1])) for positions, _ in drawn]
+        places, sizes = self._positions(steps, draws, batch_size)
+        width = places[0].shape[-1]
         first = self.parties[0].samples
-        real = np.arange(width) < np.concatenate([sizes for _, sizes in drawn])[:, None]
-        present = None if real.all() else on_device(real, first.device)
-        equal = on_device(real / real.sum(axis=1, keepdims=True), first.device, first.dtype)
+        real = np.arange(width) < sizes[:, None]
+        if real.all():
+            present, equal = None, places[0].new_full((1, 1), 1 / width, dtype=first.dtype).expand(real.shape)
+        else:
+            present = on_device(real, first.device)
+            equal = on_device(real / real.sum(axis=1, keepdims=True), first.device, first.dtype)
         one = draws * len(real) * width * first.input_bytes
         length = max(1, min(steps, _GATHER_BYTES[first.device.type] // max(1, one)))
         length = largest_divisor(steps, length) if even else length
@@ -104,6 +106,22 @@ class Rows:
             missing = first.task.missing
             weight = first.shares(y, present) if missing else equal.expand(*x.shape[:2], *equal.shape)
             yield Stretch(x, y, weight, present)
+
+    def _positions(self, steps: int, draws: int, batch_size: int) -> tuple[list[Tensor], npt.NDArray[np.int64]]:
+        """Where every party's samples of every step are, ``[steps, draws, rows, B]``, and how many a row really has.
+
+        Draw d of step t is the same whatever the number of draws, so a method with two batches a step sees in its
+        first one what FedAvg sees. A batch of all parties is drawn at once.
+        """
+        device = self.parties[0].samples.device
+        counts = np.concatenate([p.samples.counts("train", p.ids) for p in self.parties])
+        starts = np.concatenate([p.samples.bounds[p.ids, :1] for p in self.parties])
+        drawn = []
+        for d in range(draws):
+            keys = [p.samples.streams.keys(f"{p.purpose} batches {d}", p.round, p.ids) for p in self.parties]
+            drawn.append(drawn_batches(np.concatenate(keys), counts, steps, batch_size, device))
+        places = torch.stack(drawn, dim=1) + on_device(starts, device)
+        return [places[:, :, rows] for rows in self.slices], np.minimum(counts, batch_size)
 
     def _gathered(self, places: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         found = [party.samples.gather(place) for party, place in zip(self.parties, places, strict=True)]

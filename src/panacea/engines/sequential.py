@@ -87,7 +87,7 @@ class SequentialEngine:
     name = "sequential"
 
     def __init__(self, target: TargetModel, samples: Samples, local: LocalSettings) -> None:
-        self.target, self.samples, self.local = target, samples, local
+        self.target, self.samples, self.local, self.home = target, samples, local, target.initial
         self.gradient_evaluations = 0
 
     def train(

@@ -1,25 +1,30 @@
 """A gradient as straight-line code.
 
-On a CPU a small network spends more time in autograd's bookkeeping than in arithmetic. `trace` runs a gradient
-function once, records the operations that autograd really executed, forward and backward, and returns them as a flat
-function: the same kernels in the same order, so the same bits (checked at the first call), without an autograd graph
-to build, walk and throw away. There is nothing to compile; shapes are fixed per trace.
+On a CPU a small network spends more time in autograd's bookkeeping than in arithmetic. `record` runs a gradient
+function once and notes the operations that autograd really executed, forward and backward; `as_straight_line` makes a
+flat function of them: the same kernels in the same order, so the same bits (checked at the first call), without an
+autograd graph to build, walk and throw away. There is nothing to compile; shapes are fixed per trace. Only where a
+recurrent network adds up gradients over time steps these are merged into one product, to rounding.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
-from torch import Tensor
+from torch import Tensor, fx
 
-__all__ = ["Kernel", "TracedKernel", "trace"]
+from panacea.engines.merging import merge_products
+
+__all__ = ["Kernel", "Signature", "TracedKernel", "agree", "as_straight_line", "record", "replay", "signature_of"]
 
 Kernel = Callable[..., tuple[Tensor, ...]]
+Signature: TypeAlias = tuple[object, ...]
 
 _MOST_OPERATIONS = 20_000
 _MOST_TRACES = 8  # ragged clients give batches of many shapes; the rarer ones are not worth a trace each
+_MOST_MERGED_TRACES = 64
 
 # torch's Python bindings parse arguments faster than `torch.ops`; positional arguments are the same
 _BINDINGS: dict[str, Callable[..., object]] = {
@@ -45,8 +50,13 @@ _BINDINGS: dict[str, Callable[..., object]] = {
 }
 
 
-def trace(function: Kernel, arguments: tuple[Tensor | None, ...]) -> Kernel | None:
-    """The operations of one call as a function of its tensors, or None if there are too many to be worth it."""
+def record(function: Kernel, arguments: tuple[Tensor | None, ...]) -> fx.GraphModule | None:
+    """The operations of one call, as a graph with the arguments that are tensors as its inputs.
+
+    Sums over time steps are merged (`panacea.engines.merging`); ``meta["merged"]`` of the graph's module says whether
+    there were any, for then the last bits may differ from the function's. None if there are too many operations to be
+    worth it.
+    """
     from torch.fx.experimental.proxy_tensor import make_fx  # noqa: PLC0415  (a second to import; only when used)
 
     given = [position for position, argument in enumerate(arguments) if argument is not None]
@@ -62,12 +72,18 @@ def trace(function: Kernel, arguments: tuple[Tensor | None, ...]) -> Kernel | No
         return None
     module.graph.eliminate_dead_code()
     for node in list(module.graph.nodes):
-        if node.op != "call_function":
-            continue
         if node.target is torch.ops.aten.detach.default:  # nothing is recorded any more, so nothing is to be cut
             node.replace_all_uses_with(node.args[0])
             module.graph.erase_node(node)
-        elif isinstance(node.target, torch._ops.OpOverload) and node.target._schema.name in _BINDINGS:
+    module.meta["merged"] = merge_products(module.graph)
+    module.recompile()
+    return module
+
+
+def as_straight_line(module: fx.GraphModule) -> Kernel:
+    """A recorded graph as a Python function that does little else than call torch's kernels."""
+    for node in list(module.graph.nodes):
+        if isinstance(node.target, torch._ops.OpOverload) and node.target._schema.name in _BINDINGS:
             node.target = _BINDINGS[node.target._schema.name]
             if node.target is torch.transpose and _undoes(node, node.args[0]):
                 node.replace_all_uses_with(node.args[0].args[0])
@@ -83,32 +99,68 @@ def _undoes(node: Any, before: Any) -> bool:
 
 
 class TracedKernel:
-    """A kernel that is traced once per signature of its arguments, and checked against itself."""
+    """A kernel that is traced once per signature of its arguments, and checked against itself.
+
+    Results may depend on the arguments only, not on what was traced before: a run that is resumed repeats its bits. A
+    trace gives the function's bits, so that any signature can do without one; where sums were merged it does not, and
+    every signature is traced.
+    """
 
     def __init__(self, function: Kernel) -> None:
         self.function = function
-        self.traces: dict[tuple[object, ...], Kernel | None] = {}
+        self.traces: dict[Signature, Kernel | None] = {}
+        self.merged = False
 
     def __call__(self, *arguments: Tensor | None) -> tuple[Tensor, ...]:
         """What the function returns."""
-        signature = tuple(None if a is None else (a.shape, a.stride()) for a in arguments)
-        if signature not in self.traces and len(self.traces) < _MOST_TRACES:
-            expected = self.function(*arguments)
-            self.traces[signature] = self._checked(arguments, expected)
-            return expected
+        signature = signature_of(arguments)
+        if signature not in self.traces and (self.merged or len(self.traces) < _MOST_TRACES):
+            self._make_room()
+            self.traces[signature], result = self._checked(arguments)
+            return result
         run = self.traces.get(signature)
-        if run is None:
-            return self.function(*arguments)
-        with torch.no_grad():
-            return run(*(a for a in arguments if a is not None))
+        return self.function(*arguments) if run is None else replay(run, arguments)
 
-    def _checked(self, arguments: tuple[Tensor | None, ...], expected: tuple[Tensor, ...]) -> Kernel | None:
+    def _make_room(self) -> None:
+        if len(self.traces) >= _MOST_MERGED_TRACES:
+            del self.traces[next(iter(self.traces))]
+
+    def _checked(self, arguments: tuple[Tensor | None, ...]) -> tuple[Kernel | None, tuple[Tensor, ...]]:
+        """A trace that agrees with the function, and its first result; None and the function's if there is none."""
+        expected = self.function(*arguments)
         try:
-            run = trace(self.function, arguments)
-            if run is None:
-                return None
-            with torch.no_grad():
-                found = run(*(a for a in arguments if a is not None))
+            module = record(self.function, arguments)
+            if module is None:
+                return None, expected
+            self.merged |= module.meta["merged"]
+            run = as_straight_line(module)
+            found = replay(run, arguments)
         except Exception:  # a module that cannot be recorded simply stays as it is
-            return None
-        return run if all(torch.equal(a, b) for a, b in zip(found, expected, strict=True)) else None
+            return None, expected
+        same = agree if module.meta["merged"] else _equal
+        return (run, found) if same(found, expected) else (None, expected)
+
+
+def signature_of(arguments: tuple[Tensor | None, ...]) -> Signature:
+    """What a trace is good for: which arguments there are, and how they lie in memory."""
+    return tuple(None if a is None else (a.shape, a.stride()) for a in arguments)
+
+
+def replay(run: Kernel, arguments: tuple[Tensor | None, ...]) -> tuple[Tensor, ...]:
+    """Call what was made of a recorded graph."""
+    with torch.no_grad():
+        return run(*(a for a in arguments if a is not None))
+
+
+def _equal(found: tuple[Tensor, ...], expected: tuple[Tensor, ...]) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+def agree(found: tuple[Tensor, ...], expected: tuple[Tensor, ...]) -> bool:
+    """Whether two results are the same but for rounding, in relation to the largest value of each tensor."""
+    for a, b in zip(found, expected, strict=True):
+        tolerance = 1e-4 if b.dtype == torch.float32 else 1e-10
+        scale = float(b.abs().max()) if b.numel() else 0.0
+        if a.shape != b.shape or not torch.allclose(a, b, rtol=0.0, atol=tolerance * scale, equal_nan=True):
+            return False
+    return True

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from panacea.core.local import Local, Sgd, fold_steps, run_local
 from panacea.core.method import Method
-from panacea.core.records import Tree, leaves, tree_index, tree_map
+from panacea.core.records import Tree, tree_index, tree_map
 from panacea.core.round import Trained
 from panacea.core.types import Batch, ClientIds, Cohort, Steps
 from panacea.engines.base import LocalSettings, Samples, Scores
@@ -26,40 +26,7 @@ from panacea.engines.scoring import Scorer
 from panacea.engines.tracing import Kernel, TracedKernel
 from panacea.models.target import TargetModel, objective
 
-__all__ = ["Request", "VectorisedEngine", "default_block"]
-
-_CPU_BYTES = 16 * 2**20  # a CPU is fastest while a block stays in its cache
-
-
-def default_block(target: TargetModel, batch_size: int, device: str) -> int:
-    """Rows trained in one call when the user does not say: as many as fit the cache (CPU) or free memory (GPU).
-
-    A row costs its parameters (value, gradient, two temporaries) and what its layers put out, twice (for the backward
-    pass). Many small networks run together; a large convolutional one is best taken client by client on a CPU.
-    """
-    outputs = 0
-
-    def count(_: nn.Module, __: object, out: object) -> None:
-        nonlocal outputs
-        outputs += sum(leaf.numel() for leaf in leaves(out))
-
-    hooks = [m.register_forward_hook(count) for m in target.module.modules() if not list(m.children())]
-    try:
-        x = target.initial.new_zeros((2, *target.task.inputs))
-        with torch.no_grad():
-            target.forward(target.initial, target.statistics, x, training=False)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    row = target.initial.element_size() * (4 * target.layout.size + batch_size * outputs)
-    if device == "cuda":
-        return int(max(1, min(65_536, _gpu_bytes() // row)))
-    return int(max(1, min(1024, _CPU_BYTES // row)))
-
-
-def _gpu_bytes() -> int:
-    """What a block may take of a GPU's free memory."""
-    return int(0.4 * torch.cuda.mem_get_info()[0]) if torch.cuda.is_available() else 4 * 2**30
+__all__ = ["Request", "VectorisedEngine"]
 
 
 @dataclass(frozen=True)
@@ -119,8 +86,10 @@ class VectorisedEngine:
         traced: bool = False,
         captured: bool = False,
         precision: str = "float32",
+        server: torch.device | None = None,
     ) -> None:
         self.target, self.samples, self.local, self.block = target, samples, local, block
+        self.home = target.initial.to(samples.device if server is None else server)
         self.precision = Precision(precision, samples.device)
         self.forward = build_forward(target, forward)
         fast = self.forward.kind != "loop"
@@ -223,7 +192,8 @@ class VectorisedEngine:
         """One call."""
         method, rows = pieces[0].method, Rows(tuple(piece.party for piece in pieces))
         counts = np.concatenate([piece.counts for piece in pieces])
-        statistics = torch.cat([piece.statistics for piece in pieces]) if len(pieces) > 1 else pieces[0].statistics
+        names, device = ("downloads", "kept", "statistics"), self.samples.device
+        downloads, kept, statistics = (_placed(_stacked([getattr(p, name) for p in pieces]), device) for name in names)
         grad, most = RowGradient(self, statistics, rows, counts), int(counts.max())
         local = Local(grad, _sgd(pieces, statistics), rows.steps_of(counts))
         size = self.local.batch_size
@@ -246,10 +216,10 @@ class VectorisedEngine:
             return carry
 
         batches = grad.follow(rows.batches(most, method.draws, size))
-        downloads, kept = (_stacked([getattr(p, name) for p in pieces]) for name in ("downloads", "kept"))
         uploads, kept = run_local(method, downloads, kept, batches, local, fold)
         self.gradient_evaluations += int(grad.own_calls().sum()) + grad.extra_calls
-        whole = Trained(uploads, kept, grad.statistics, grad.mean_loss())
+        parts = (uploads, kept, grad.statistics, grad.mean_loss())
+        whole = Trained(*(_placed(part, self.home.device) for part in parts))
         return [whole] if len(pieces) == 1 else [_cut(whole, own) for own in rows.slices]
 
     def evaluate(
@@ -258,7 +228,9 @@ class VectorisedEngine:
         """Score all clients in as few calls as memory allows."""
         samples = self.samples if samples is None else samples
         with self.precision.of_products(), self.precision.of_network():
-            return Scorer(self.forward, self.target, samples, self.block)(params, statistics, ids, split)
+            device = samples.device
+            own = params.to(device), statistics.to(device)
+            return Scorer(self.forward, self.target, samples, self.block)(*own, ids, split)
 
 
 def _sgd(pieces: Sequence[Request], like: Tensor) -> Sgd:
@@ -270,6 +242,12 @@ def _sgd(pieces: Sequence[Request], like: Tensor) -> Sgd:
     return replace(
         each[0], lr=torch.cat([rate.expand(len(piece), 1) for rate, piece in zip(rates, pieces, strict=True)])
     )
+
+
+def _placed(tree: Tree, device: torch.device) -> Tree:
+    """On a device; nothing is copied that is there."""
+    back = device.type == "cpu"  # what is read on the host next must have arrived
+    return tree_map(lambda t: t if t.device == device else t.to(device, non_blocking=not back), tree)
 
 
 def _stacked(trees: Sequence[Tree]) -> Tree:

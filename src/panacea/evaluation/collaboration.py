@@ -9,22 +9,19 @@ from panacea.core.method import Method
 from panacea.core.round import State
 from panacea.core.types import Cohort
 from panacea.data.federation import Federation
-from panacea.models.target import TargetModel
 
 __all__ = ["collaboration_numbers", "collaboration_weights"]
 
 _MOST = 1_000  # clients; more are no picture, and no table to look at
 
 
-def collaboration_weights(
-    method: Method, state: State, target: TargetModel, federation: Federation
-) -> npt.NDArray[np.float64] | None:
+def collaboration_weights(method: Method, state: State, federation: Federation) -> npt.NDArray[np.float64] | None:
     """``[train clients, train clients]``: row i is the mixture client i would be given now; None without any."""
     ids = federation.train_ids
     if len(ids) > _MOST:
         return None
     weights = method.collaboration(
-        state.server, Cohort.of(ids, federation.counts("train"), state.round, target.initial)
+        state.server, Cohort.of(ids, federation.counts("train"), state.round, state.statistics.common)
     )
     return None if weights is None else weights.double().cpu().numpy()
 

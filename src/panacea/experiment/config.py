@@ -48,6 +48,10 @@ class EngineKeys(BaseModel):
         default="float32",
         description="of matrix products: as dtype says, tf32 (GPU), or bf16; the last two change results",
     )
+    server: Literal["auto", "cpu", "device"] = Field(
+        default="auto",
+        description="where the server works: on the clients' device, or on a cpu; auto: by size",
+    )
 
 
 ENGINE_NAMES = ("vectorised", "sequential")
@@ -103,6 +107,9 @@ class ExperimentConfig(BaseModel):
     block: int | None = Field(None, ge=1, description="most clients in one call (vectorised); default by model size")
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="where to compute; auto = cuda if there is one")
     dtype: Literal["float32", "float64"] = Field("float32", description="floating-point type of models and samples")
+    store: Literal["auto", "device", "cpu", "disk"] = Field(
+        "auto", description="where clients' states are kept between visits; auto: device, else cpu, else disk, by size"
+    )
     threads: int = Field(1, ge=1, description="CPU threads of this process")
     out: Path = Field(Path("runs"), description="folder in which the run's own directory is made")
     data_digest: str | None = Field(None, description="content of the data; filled in by a run, checked on resume")
@@ -112,13 +119,6 @@ class ExperimentConfig(BaseModel):
     track: tuple[str, ...] = Field(
         (), description="where else to keep the run's numbers: tensorboard, mlflow, wandb, or several; all on disk"
     )
-
-    @field_validator("engine")
-    @classmethod
-    def _known_engine(cls, value: Section) -> Section:
-        if value.name not in ENGINE_NAMES:
-            raise unknown("engine", value.name, ENGINE_NAMES)
-        return Section(name=value.name, keys=validated(EngineKeys, value.keys, "engine.").model_dump())
 
     @property
     def engine_keys(self) -> EngineKeys:
@@ -142,7 +142,7 @@ class ExperimentConfig(BaseModel):
         return names
 
 
-WITHOUT_EFFECT = ("out", "checkpoint_every", "track")
+WITHOUT_EFFECT = ("out", "checkpoint_every", "track", "store")
 """Keys that cannot change a result, so they are not part of a run's identity."""
 
 
@@ -171,11 +171,18 @@ def build_config(flat: Mapping[str, Any]) -> ExperimentConfig:
         if not isinstance(name, str):
             given = "missing" if name is None or head not in flat else repr(name)
             raise RequestError(f"{head} is {given}; give one name, for example {head}={_EXAMPLES[head]}")
-        values[head] = {"name": name, "keys": keys}
+        values[head] = {"name": name, "keys": _engine_keys(name, keys) if head == "engine" else keys}
     for head in ("data", "method"):
         if head not in values:
             raise RequestError(f"{head} is missing; for example {head}={_EXAMPLES[head]}")
     return validated(ExperimentConfig, values, "")
+
+
+def _engine_keys(name: str, keys: dict[str, Any]) -> dict[str, Any]:
+    """All keys of the engine."""
+    if name not in ENGINE_NAMES:
+        raise unknown("engine", name, ENGINE_NAMES)
+    return validated(EngineKeys, keys, "engine").model_dump()
 
 
 _EXAMPLES = {

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -19,7 +17,7 @@ from panacea.core.types import Cohort, Setting
 from panacea.data.federation import Federation
 from panacea.data.load import load_share, resolve_keys
 from panacea.data.registry import TrainingDefaults, find_dataset
-from panacea.engines import Engine, LocalSettings, default_block, make_engine
+from panacea.engines import Engine, LocalSettings, default_block, make_engine, server_device
 from panacea.engines.base import epoch_steps
 from panacea.errors import RequestError
 from panacea.experiment.checkpoint import Checkpoint
@@ -27,12 +25,13 @@ from panacea.experiment.config import ExperimentConfig, Section, identity
 from panacea.experiment.digests import federation_digest, model_digest
 from panacea.experiment.history import History
 from panacea.experiment.relations import relate, resolve_graph
+from panacea.experiment.resolving import changed, resolved_section, with_defaults, with_novel
 from panacea.experiment.views import Snapshots
 from panacea.methods import make_method
 from panacea.models import build_model
 from panacea.models.registry import resolve_model
 from panacea.models.target import TargetModel
-from panacea.robustness import Attack, Guard, choose_attackers, make_attack, make_defence, triggered_tests
+from panacea.robustness import choose_attackers, make_attack, make_defence, triggered_tests
 
 __all__ = ["Experiment"]
 
@@ -73,25 +72,27 @@ class Experiment:
         if config.local_epochs is not None and config.local_steps is not None:
             raise RequestError("local_steps and local_epochs say the same thing in two ways; give one of them")
         defaults = TrainingDefaults(rounds=100) if federation is not None else find_dataset(config.data.name).defaults
-        federation = _with_novel(config, federation)
-        config = _with_defaults(config, defaults, federation)
+        federation = with_novel(config, federation)
+        config = with_defaults(config, defaults, federation)
         self.method: Method = make_method(config.method.name, config.method.keys)
         links = resolve_graph(config.graph, config.seed)
         if federation is None:
             keys = resolve_keys(config.data.name, config.data.keys, config.seed)
             federation, novel = load_share(config.data.name, keys, config.novel)
-            config = _with(config, data=Section(name=config.data.name, keys=keys.model_dump(mode="json")), novel=novel)
+            config = changed(
+                config, data=Section(name=config.data.name, keys=keys.model_dump(mode="json")), novel=novel
+            )
         self.federation, graph = relate(federation, config.graph.name, links)
         digest = federation_digest(self.federation)
         if config.data_digest not in (None, digest):
             what = f"data={config.data.name} or graph={config.graph.name}"
             raise RequestError(f"{what}: the data has changed since this run began; start a new one")
-        config = _with(config, graph=graph, data_digest=digest)
+        config = changed(config, graph=graph, data_digest=digest)
         self.streams = Streams(config.seed)
         attack = make_attack(config.attack.name, config.attack.keys)
         self.attackers = choose_attackers(attack, self.federation, self.streams)
         self.defence = make_defence(config.defence.name, config.defence.keys, self.method)
-        config = _with(config, attack=_resolved_section(attack), defence=_resolved_section(self.defence))
+        config = changed(config, attack=resolved_section(attack), defence=resolved_section(self.defence))
         task = self.federation.task
         spec = config.model.name if module is None else module
         built = build_model(spec, task, config.model.keys, seed_key=self.streams.key("initialisation") >> 1)
@@ -130,7 +131,7 @@ class Experiment:
             name = resolve_model(name, self.federation.task)
         if device == "auto":
             device = "cuda" if torch.cuda.is_available() else "cpu"
-        return _with(
+        return changed(
             config,
             cohort=config.cohort if config.cohort is not None else min(defaults.cohort, able),
             buffers="local" if config.buffers == "shared" and not self.method.shares_statistics else config.buffers,
@@ -162,6 +163,8 @@ class Experiment:
             traced=config.device == "cpu" and (config.rounds or 0) * int(np.max(steps)) >= _TRACE_FROM,
             captured=config.engine_keys.capture,
             precision=config.engine_keys.precision,
+            server=server_device(config.engine_keys.server, self.target, self.method.averages, config.device),
+            compiled=config.engine_keys.compile,
         )
 
     def _local_steps(self) -> int | npt.NDArray[np.int64]:
@@ -174,7 +177,7 @@ class Experiment:
     def _initial_state(self) -> State:
         config, clients = self.config, len(self.federation)
         setting = Setting(
-            initial=self.target.initial,
+            initial=self.engine.home,
             layout=self.target.layout,
             statistics_layout=self.target.statistics_layout,
             counts=self.federation.counts("train"),
@@ -190,13 +193,14 @@ class Experiment:
             server_steps=config.server_steps,
         )
         self.defence.begin(setting, self.method)
-        statistics = Statistics(config.buffers, self.target.statistics, clients)
-        return State(self.method.init_server(setting), ClientStore(clients), statistics)
+        statistics = Statistics(config.buffers, self.target.statistics.to(self.engine.home.device), clients)
+        store = ClientStore(clients, config.store, self.engine.home.device, config.out)
+        return State(self.method.init_server(setting), store, statistics)
 
     def cohort(self, round: int) -> Cohort:
         """The clients of a round: uniform without replacement, from the round's own stream."""
         ids = self.streams.numpy("cohort", round).choice(self.federation.train_ids, self.config.cohort, replace=False)
-        return Cohort.of(ids, self.federation.counts("train"), round, self.target.initial)
+        return Cohort.of(ids, self.federation.counts("train"), round, self.engine.home)
 
     @property
     def malicious(self) -> npt.NDArray[np.bool_]:
@@ -228,18 +232,19 @@ class Experiment:
                 f"the checkpoint of round {checkpoint.round} belongs to another configuration "
                 f"({checkpoint.info.get('identity')}, this is {identity(self.config)})"
             )
-        device = self.target.initial.device
-        tensors = {name: value.to(device) for name, value in checkpoint.tensors.items()}
+        device = self.engine.home.device
+        kept = ("clients.rows", "statistics.own.rows")  # of every client: the store knows where they go
+        tensors = {n: t if n.startswith(kept) else t.to(device) for n, t in checkpoint.tensors.items()}
         clients = len(self.federation)
         try:
             server = rebuild(self.state.server, tensors, "server")
             for old, new in zip(leaves(self.state.server), leaves(server), strict=True):
                 if old.shape != new.shape or old.dtype != new.dtype:
                     raise RequestError(f"the checkpoint of round {checkpoint.round} is of another model")
-            first = Cohort.of(self.federation.train_ids[:1], self.federation.counts("train"), 0, self.target.initial)
+            first = Cohort.of(self.federation.train_ids[:1], self.federation.counts("train"), 0, self.engine.home)
             template = self.method.init_client(self.method.download(server, first))
             stores = [
-                _restored_store(clients, tensors, prefix, like)
+                self._restored_store(tensors, prefix, like)
                 for prefix, like in (("clients", template), ("statistics.own", self.target.statistics))
             ]
             statistics = Statistics(self.config.buffers, tensors["statistics.common"], clients)
@@ -254,45 +259,8 @@ class Experiment:
         self.history.restore(past, checkpoint.info["history"])
         self.snapshots = Snapshots.restored(tensors)
 
-
-def _restored_store(clients: int, tensors: dict[str, Tensor], prefix: str, like: Tree) -> ClientStore:
-    seen = tensors[f"{prefix}.seen"].cpu().numpy()
-    rows = rebuild(like, tensors, f"{prefix}.rows") if len(seen) else None
-    return ClientStore.unpacked(clients, seen, rows)
-
-
-def _resolved_section(choice: Attack | Guard) -> Section:
-    """The request for an attack or a defence with every key it resolved to."""
-    return Section(name=choice.name, keys=choice.keys.model_dump(mode="json") if choice.name != "none" else {})
-
-
-def _with(config: ExperimentConfig, **changes: Any) -> ExperimentConfig:
-    return config.model_copy(update=changes)
-
-
-def _with_novel(config: ExperimentConfig, federation: Federation | None) -> Federation | None:
-    """A federation given in memory, with the share of novel clients that was asked for."""
-    if federation is None:
-        return None
-    unknown_keys = [key for key in config.data.keys if key != "seed"]
-    if unknown_keys:
-        raise RequestError(f"data.{unknown_keys[0]} is for data sets loaded by name; this federation is given as it is")
-    if config.novel is None:
-        return federation
-    if federation.novel.any() and config.novel != float(federation.novel.mean()):
-        raise RequestError(f"novel={config.novel}: this federation has novel clients already")
-    return federation if federation.novel.any() else federation.hold_out(config.novel, config.seed)
-
-
-def _with_defaults(
-    config: ExperimentConfig, defaults: TrainingDefaults, federation: Federation | None
-) -> ExperimentConfig:
-    """Keys the user left out come from the data set; a federation of the user's own brings the general defaults."""
-    names = ["rounds", "lr", "batch_size"] + (["local_steps"] if config.local_epochs is None else [])
-    changes: dict[str, Any] = {name: getattr(defaults, name) for name in names if getattr(config, name) is None}
-    if config.model.name == "auto" and defaults.model != "auto":
-        changes["model"] = Section(name=defaults.model, keys=config.model.keys)
-    if federation is not None:
-        changes["novel"] = float(federation.novel.mean())
-        changes["data"] = Section(name=federation.name, keys={"in_memory": True})
-    return _with(config, **changes)
+    def _restored_store(self, tensors: dict[str, Tensor], prefix: str, like: Tree) -> ClientStore:
+        seen = tensors[f"{prefix}.seen"].cpu().numpy()
+        rows = rebuild(like, tensors, f"{prefix}.rows") if len(seen) else None
+        where = self.config.store, self.engine.home.device, self.config.out
+        return ClientStore.unpacked(len(self.federation), seen, rows, *where)

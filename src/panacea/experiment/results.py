@@ -31,7 +31,7 @@ def method_numbers(experiment: Experiment) -> dict[str, float]:
     """The method's own numbers for the log, and who mixes with whom."""
     state, federation = experiment.state, experiment.federation
     numbers = experiment.method.diagnostics(state.server, state.clients, federation.train_ids)
-    weights = collaboration_weights(experiment.method, state, experiment.target, federation)
+    weights = collaboration_weights(experiment.method, state, federation)
     return numbers | collaboration_numbers(weights, federation)
 
 
@@ -80,6 +80,8 @@ def summarised(experiment: Experiment) -> dict[str, Any]:
     for name, metric in experiment.alternatives.items():
         for who, ids in (("", experiment.federation.train_ids[honest]), ("novel_", experiment.federation.novel_ids)):
             values |= {f"final_{name}_{who}mean": mean(metric[ids]), f"final_{name}_{who}std": spread(metric[ids])}
+            if 0 < (tried := int(np.isfinite(metric[ids]).sum())) < len(ids):
+                values[f"final_{name}_{who}clients"] = tried
     return {key: None if isinstance(v, float) and not math.isfinite(v) else v for key, v in values.items()}
 
 
@@ -165,7 +167,7 @@ def client_table(experiment: Experiment) -> list[tuple[Any, ...]]:
 def write_results(experiment: Experiment, directory: RunDirectory, summary: dict[str, Any]) -> None:
     """Write all result files into the run's directory."""
     write_csv(directory.clients, client_columns(experiment), client_table(experiment))
-    weights = collaboration_weights(experiment.method, experiment.state, experiment.target, experiment.federation)
+    weights = collaboration_weights(experiment.method, experiment.state, experiment.federation)
     if weights is not None:
         content = io.BytesIO()
         np.savez_compressed(content, clients=experiment.federation.train_ids, weights=weights)

@@ -16,24 +16,20 @@ from panacea.core.aggregate import weighted_mean
 from panacea.core.local import Local
 from panacea.core.method import Adaptation, Method, MethodParameters, Model
 from panacea.core.parameters import Layout, Parameters, squared_norm
-from panacea.core.records import Tree, record, unsent
+from panacea.core.records import Tree
 from panacea.core.scope import Scope, TrainPart, part_step
 from panacea.core.store import ClientStore
 from panacea.core.types import Batch, ClientIds, Cohort, Setting
 from panacea.hypernets.descent import Optimiser, OptimiserKind
 from panacea.hypernets.heads import Head, HeadKind
 from panacea.hypernets.network import Hypernetwork
+from panacea.hypernets.state import HypernetworkState, PartialModel, Written
 
-__all__ = [
-    "GeneratingMethod",
-    "HypernetworkParameters",
-    "HypernetworkState",
-    "PartialModel",
-    "ScopedParameters",
-]
+__all__ = ["GeneratingMethod", "HypernetworkParameters", "ScopedParameters"]
 
 
-_PROBED = 16  # clients besides the cohort whose models are looked at after a round
+_PROBED = 16  # clients besides the cohort whose models are looked at after a round, at most
+_PROBED_NUMBERS = 1 << 24  # and of how many parameters: sixteen ResNets would be more than the rest of the server
 
 
 class HypernetworkParameters(MethodParameters):
@@ -57,37 +53,6 @@ class ScopedParameters(HypernetworkParameters):
     rest: Literal["shared", "frozen"] = Field("shared", description="other tensors: averaged as in FedAvg, or frozen")
 
 
-@record
-class HypernetworkState:
-    """The server's state.
-
-    Attributes:
-        table: ``[nodes, d0]`` embeddings of the clients that train.
-        weights: ``[Q]`` all weights of the hypernetwork.
-        moments: the optimiser's memory.
-        rest: ``[P - P_g]`` what is not generated, or None.
-        rate: ``[]`` factor of the server's learning rate, below 1 after a diverged round.
-        terms: ``[4]`` of the last round: fit before and after the server's steps; L_d, newcomers' view at the last one.
-        undone: ``[]`` rounds that diverged and were undone.
-    """
-
-    table: Tensor
-    weights: Tensor
-    moments: tuple[Tensor, ...]
-    rest: Tensor | None
-    rate: Tensor
-    terms: Tensor
-    undone: Tensor
-
-
-@record
-class PartialModel:
-    """A generated part that travels, and a frozen rest that every party has."""
-
-    params: Parameters
-    rest: Parameters = unsent()
-
-
 class GeneratingMethod(Method):
     """Base of hypernetwork methods: `prepare` says what the network looks like, `encode` what its trunk is given."""
 
@@ -108,8 +73,14 @@ class GeneratingMethod(Method):
         """The hypernetwork's shape and the embeddings ``[nodes, d0]`` it starts from; may keep what depends on them."""
 
     @abstractmethod
-    def encode(self, server: HypernetworkState, rows: ClientIds) -> Tensor:
-        """``[rows, d]``: what the trunk is given for these nodes."""
+    def encode(self, server: HypernetworkState, rows: ClientIds, round: int | None = None) -> Tensor:
+        """``[rows, d]``: what the trunk is given for these nodes.
+
+        Args:
+            server: its state.
+            rows: the nodes.
+            round: within a round, where a large graph may be heard in part; None for all that there is to hear.
+        """
 
     # --- server -------------------------------------------------------------------------------------------------
 
@@ -118,7 +89,8 @@ class GeneratingMethod(Method):
         self.setting = setting
         self.scope = Scope.of(setting.layout, self.generated_scope)
         self.network, rows = self.prepare(setting)
-        self._probed = self.nodes[np.linspace(0, len(self.nodes) - 1, min(_PROBED, len(self.nodes))).astype(np.int64)]
+        probed = max(1, min(_PROBED, len(self.nodes), _PROBED_NUMBERS // self.scope.chosen_size))
+        self._probed = self.nodes[np.linspace(0, len(self.nodes) - 1, probed).astype(np.int64)]
         start, rest = self.scope.split(setting.initial)
         self.layout, weights = self.network.init(start, setting.streams.torch("hypernetwork"))
         table = torch.as_tensor(rows, dtype=weights.dtype, device=weights.device)
@@ -150,8 +122,16 @@ class GeneratingMethod(Method):
         """The head of the generated part."""
         p = self.parameters
         head = Head(p.heads, features, self.scope.chosen_size, p.rank, p.chunk, p.head_scale)
-        head.refuse_too_large(self.setting.initial)
+        # weights and memory, both while they change, gradient, update; the factors of a gradient are small
+        copies = {"sgd": 3 if p.heads == "full" else 4, "momentum": 6, "adam": 9}[p.optimiser]
+        head.refuse_too_large(self.setting.initial, copies)
         return head
+
+    @property
+    def factored(self) -> str | None:
+        """The part of the weights whose gradient plain SGD takes by its factors; None where that does not go."""
+        p = self.parameters
+        return "head.weight" if p.optimiser == "sgd" and p.heads == "full" else None
 
     def rows_of(self, ids: ClientIds) -> ClientIds:
         """Rows of the table that belong to these clients."""
@@ -168,9 +148,9 @@ class GeneratingMethod(Method):
         with torch.no_grad():
             return self.network.models(self.parts(server), z)
 
-    def generated(self, server: HypernetworkState, ids: ClientIds) -> Tensor:
-        """``[rows, P_g]``: the generated part of these training clients' models."""
-        return self.generate(server, self.encode(server, self.rows_of(ids)))
+    def generated(self, server: HypernetworkState, ids: ClientIds, round: int | None = None) -> Tensor:
+        """``[rows, P_g]``: the generated part of these training clients' models; `round` as in `encode`."""
+        return self.generate(server, self.encode(server, self.rows_of(ids), round))
 
     @property
     def _frozen_rest(self) -> bool:
@@ -179,7 +159,7 @@ class GeneratingMethod(Method):
 
     def download(self, server: HypernetworkState, cohort: Cohort) -> Tree:
         """``theta_t = GH(h_t, A; psi)``, and with it what is shared by all."""
-        generated = self.generated(server, cohort.ids)
+        generated = self.generated(server, cohort.ids, cohort.round)
         if self._frozen_rest and server.rest is not None:
             return PartialModel(generated, server.rest.expand(len(cohort), -1))
         return Model(self.scope.join(generated, server.rest))
@@ -210,8 +190,19 @@ class GeneratingMethod(Method):
         mean = weighted_mean(torch.where(finite, rest, 0), weights / weights.sum().clamp_min(1e-30))
         return torch.where(finite.any(), mean, server.rest)
 
+    def watched(self, server: HypernetworkState, cohort: Cohort) -> tuple[ClientIds, Tensor]:
+        """The cohort and a few other clients ``[k]``, and ``[k, P_g]`` the generated part of their models."""
+        ids = np.union1d(cohort.ids, self._probed)
+        return ids, self.generated(server, ids, cohort.round)
+
     def guarded(
-        self, old: HypernetworkState, new: HypernetworkState, cohort: Cohort, targets: Tensor, weights: Tensor
+        self,
+        old: HypernetworkState,
+        new: HypernetworkState,
+        cohort: Cohort,
+        targets: Tensor,
+        weights: Tensor,
+        written: Written | None = None,
     ) -> HypernetworkState:
         """The new state with its fits logged; or the old one, its rate halved, if the server's steps went astray.
 
@@ -219,9 +210,17 @@ class GeneratingMethod(Method):
         more than a quarter of its length and ten times as far as any client asked for (the largest distance between a
         model that was sent and its target, among those with a weight). Undone rounds are counted, the optimiser forgets
         its memory, and the rate grows back by a tenth a round. What is not generated keeps its new value.
+
+        Args:
+            old: the state before.
+            new: the state after; it shares the table with the old one, where that was written to.
+            cohort: the round's clients.
+            targets: ``[rows, P_g]`` what they sent back.
+            weights: ``[rows, 1]`` of them in the loss.
+            written: what was written where, and what was there; None where nothing was.
         """
-        ids = np.union1d(cohort.ids, self._probed)
-        before, after = self.generated(old, ids), self.generated(new, ids)
+        ids, before = self.watched(old, cohort) if written is None else written.watched
+        after = self.generated(new, ids, cohort.round)
         place = torch.from_numpy(np.searchsorted(ids, cohort.ids)).to(before.device)
         sent = before[place]
         back = after[place]
@@ -229,10 +228,12 @@ class GeneratingMethod(Method):
         fits = [(weights * squared_norm(targets - made)).sum() / 2 for made in (sent, back)]
         moved = (after - before).norm(dim=-1)
         far = (moved > before.norm(dim=-1) / 4) & (moved > 10 * asked)
-        sums = torch.stack([t.sum() for t in (after, new.table, new.weights, *new.moments)])
-        finite = torch.isfinite(sums).all()
+        changed = (new.table, new.weights, *new.moments) if written is None else (new.weights, *written.now)
+        finite = torch.isfinite(torch.stack([t.sum() for t in (after, *changed)])).all()
         if bool(finite & ~far.any()):
             return replace(new, rate=(1.1 * old.rate).clamp_max(1.0), terms=torch.stack([*fits, *new.terms[2:]]))
+        if written is not None:
+            written.undo()
         forgotten = self.optimiser.start(self.variables(old.table, old.weights))
         terms = torch.stack([fits[0], fits[0], *old.terms[2:]])
         return replace(old, moments=forgotten, rest=new.rest, rate=old.rate / 2, terms=terms, undone=old.undone + 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -18,11 +19,11 @@ from panacea.errors import RequestError
 from panacea.graphs import ClientGraph
 from panacea.hypernets.embedding import FIXED, H0, Floats, NovelH0, initial_rows, newcomer_rows
 from panacea.hypernets.encoders import Encoder, EncoderKind
-from panacea.hypernets.generating import HypernetworkState
 from panacea.hypernets.learning import LearningParameters, LearningServer, embedding_spread, server_terms
-from panacea.hypernets.links import link_auc, link_logits, linked_pairs
+from panacea.hypernets.links import link_auc, link_logits
 from panacea.hypernets.network import Hypernetwork
-from panacea.hypernets.plan import Execution, Plan, Planner
+from panacea.hypernets.plan import Execution, Fanout, Plan, Planner
+from panacea.hypernets.state import HypernetworkState
 
 __all__ = ["GraphParameters", "GraphServer"]
 
@@ -56,6 +57,9 @@ class GraphParameters(LearningParameters):
         "inductive", description="newcomers' nodes are absent from the graph in training, or present"
     )
     execution: Execution = Field("auto", description="dense, sparse or neighbourhood; auto by the number of clients")
+    fanout: Fanout = Field(
+        "auto", description="neighbours heard in a round, drawn anew: all, or so many; auto: all up to 2,000 clients"
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -85,6 +89,7 @@ class GraphServer(LearningServer):
     graph: ClientGraph
     planner: Planner
     _admission: Planner | None = None
+    _codes: tuple[Tensor, dict[int, Tensor]] | None = None
 
     def prepare(self, setting: Setting) -> tuple[Hypernetwork, Floats]:
         """Embeddings of the nodes of the training graph, an encoder along it, trunk and heads."""
@@ -101,8 +106,8 @@ class GraphServer(LearningServer):
                 f"have {rows.shape[1]} numbers; raise method.width or lower method.embedding"
             )
         encoder = Encoder(p.encoder, p.layers, rows.shape[1], p.width, p.residual, p.norm)
-        self.planner = Planner(self.graph, encoder, setting.initial, p.execution)
-        self._admission = None
+        self.planner = Planner(self.graph, encoder, setting.initial, p.execution, p.fanout)
+        self._admission = self._codes = None
         transform = self.transform_width
         return Hypernetwork(encoder, (p.hidden, p.hidden), self.head(p.hidden), transform=transform), rows
 
@@ -124,17 +129,38 @@ class GraphServer(LearningServer):
     def plan(self, cohort: Cohort) -> Plan:
         """The cohort's neighbourhood, or the whole graph where it is small."""
         rows = self.rows_of(cohort.ids)
-        return self.planner.round(rows, links=False, balanced=True, view=self.view_weight > 0, extra=rows[:0])
+        return self.planner.round(
+            rows, links=False, balanced=True, view=self.view_weight > 0, extra=rows[:0], key=self.draw_key(cohort.round)
+        )
 
-    def encode(self, server: HypernetworkState, rows: ClientIds) -> Tensor:
+    def draw_key(self, round: int) -> int:
+        """Of the neighbours heard in a round."""
+        return self.setting.streams.key("neighbours heard", round)
+
+    def encode(self, server: HypernetworkState, rows: ClientIds, round: int | None = None) -> Tensor:
         """``z`` of these nodes in the training graph."""
-        return self._encoded(server, server.table, self.planner, rows)
+        if round is not None and self.planner.fanout is not None:
+            return self._encoded(server, server.table, self.planner.encode(rows, self.draw_key(round)))
+        if self.planner.crowded(len(rows)):
+            return self._everyone(server, self.planner, lambda: server.table)[self._index(rows)]
+        return self._encoded(server, server.table, self.planner.encode(rows))
 
-    def _encoded(self, server: HypernetworkState, table: Tensor, planner: Planner, nodes: ClientIds) -> Tensor:
-        plan = planner.encode(nodes)
+    def _encoded(self, server: HypernetworkState, table: Tensor, plan: Plan) -> Tensor:
         with torch.no_grad():
             h = table if plan.rows is None else table[plan.rows]
             return self.network.encode(self.parts(server), h, plan)[plan.clients]
+
+    def _everyone(self, server: HypernetworkState, planner: Planner, table: Callable[[], Tensor]) -> Tensor:
+        """``z`` of all nodes; those of the last state asked for are at hand, as clients are asked for in portions."""
+        if self._codes is None or self._codes[0] is not server.weights:
+            self._codes = server.weights, {}
+        known = self._codes[1]
+        if id(planner) not in known:  # the training graph's, and with newcomers the full one's
+            known[id(planner)] = self._encoded(server, table(), planner.everyone())
+        return known[id(planner)]
+
+    def _index(self, rows: ClientIds) -> Tensor:
+        return torch.from_numpy(rows).to(self.setting.initial.device)
 
     # --- newcomers ----------------------------------------------------------------------------------------------
 
@@ -148,11 +174,18 @@ class GraphServer(LearningServer):
         graph = newcomers.graph if newcomers.graph is not None else self.setting.graph
         assert graph is not None
         if self._admission is None or self._admission.graph is not graph:
-            self._admission = Planner(graph, self.network.encoder, self.setting.initial, self.parameters.execution)
-        table = self._full_table(server, graph, newcomers)
-        return self.scope.join(
-            self.generate(server, self._encoded(server, table, self._admission, newcomers.ids)), server.rest
-        )
+            self._admission = Planner(graph, self.network.encoder, self.setting.initial, self.planner.execution)
+            self._codes = None
+        planner = self._admission
+
+        def table() -> Tensor:
+            return self._full_table(server, graph, newcomers)
+
+        if planner.crowded(len(newcomers.ids)):
+            z = self._everyone(server, planner, table)[self._index(newcomers.ids)]
+        else:
+            z = self._encoded(server, table(), planner.encode(newcomers.ids))
+        return self.scope.join(self.generate(server, z), server.rest)
 
     def _full_table(self, server: HypernetworkState, graph: ClientGraph, newcomers: Newcomers) -> Tensor:
         """h0 of every node of the full graph; those that never trained get theirs by the rule."""
@@ -173,6 +206,5 @@ class GraphServer(LearningServer):
         rows = self.planner.looked_at()
         z = self.encode(server, rows)
         logits = link_logits(self.parts(server), z)
-        linked = linked_pairs(self.graph.edges[:, 0], self.graph.edges[:, 1], rows, self.graph.n)
-        auc = link_auc(logits, torch.from_numpy(linked).to(logits.device))
+        auc = link_auc(logits, torch.from_numpy(self.planner.linked(rows)).to(logits.device))
         return embedding_spread(z) | ({} if math.isnan(auc) else {"link_auc": auc}) | server_terms(server)

@@ -22,13 +22,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from panacea.errors import RequestError
+from panacea.hypernets.descent import Outer, Slopes
 from panacea.hypernets.encoders import linear_init
 
 __all__ = ["Head", "HeadKind"]
 
 HeadKind: TypeAlias = Literal["full", "low_rank", "chunked"]
 CODE = 16  # width of a chunk's learnt code
-_COPIES = 6  # of all weights, at least, in a server's step: weights, momentum, both while they change, gradient, update
 
 
 @dataclass(frozen=True)
@@ -65,17 +65,29 @@ class Head:
             return self.size * (self.rank + 1) + self.rank * self.features
         return self.size + self.features * (self.features + CODE + 1) + self.chunks * CODE + self.chunk * self.features
 
-    def refuse_too_large(self, like: Tensor) -> None:
+    def outer(self, parts: Mapping[str, Tensor], features: Tensor, slope: Tensor) -> Slopes:
+        """The loss by the features and the bias of a full head, and the gradient of its matrix as two factors.
+
+        Args:
+            parts: the weights.
+            features: ``[rows, f]`` with their history.
+            slope: ``[rows, P]`` of the loss in the models made of them.
+        """
+        pairs = [(features, slope @ parts["head.weight"]), (parts["head.bias"], slope.sum(dim=0))]
+        return Slopes(pairs, Outer(slope, features.detach()))
+
+    def refuse_too_large(self, like: Tensor, copies: int) -> None:
         """Say so before anything is made, where this machine cannot hold what the server's steps need."""
-        needed = _COPIES * self.weights * like.element_size()
+        needed = copies * self.weights * like.element_size()
         there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         if like.is_cuda:
             there = torch.cuda.mem_get_info(like.device)[1]
         if needed > there:
+            lighter = "" if copies <= 3 else "method.optimiser=sgd (half of it), "
             raise RequestError(
                 f"method.heads={self.kind}: to generate {self.size:,} parameters the server needs about "
-                f"{needed / 2**30:,.0f} GiB of memory, and there are {there / 2**30:,.0f}; use heads=low_rank or "
-                "heads=chunked, or generate a part of the network where the method has method.scope (scope=last)"
+                f"{needed / 2**30:,.0f} GiB of memory, and there are {there / 2**30:,.0f}; use {lighter}heads=low_rank "
+                "or heads=chunked, or generate a part of the network where the method has method.scope (scope=last)"
             )
 
     def init(self, start: Tensor, generator: torch.Generator) -> dict[str, Tensor]:

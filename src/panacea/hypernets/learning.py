@@ -12,14 +12,22 @@ from torch import Tensor
 
 from panacea.core.parameters import squared_norm
 from panacea.core.records import Tree
-from panacea.core.types import Cohort
-from panacea.hypernets.descent import Loss, descend
-from panacea.hypernets.generating import GeneratingMethod, HypernetworkState, ScopedParameters
+from panacea.core.types import Cohort, Setting
+from panacea.hypernets.captured import ServerGraphs
+from panacea.hypernets.descent import Loss, Slopes
+from panacea.hypernets.generating import GeneratingMethod, ScopedParameters
 from panacea.hypernets.links import link_logits, link_loss, link_slope
 from panacea.hypernets.plan import Plan
+from panacea.hypernets.state import HypernetworkState, Written
 
 __all__ = ["LearningParameters", "LearningServer", "embedding_spread", "server_terms"]
 
+
+_COPIED = (
+    1 << 20
+)  # numbers of a table up to which every round makes a new one; of a larger one rows are written in place
+
+_BY_ARCS = ("gat", "gated")  # encoders that look at single arcs, of which every round has another number
 
 Outputs: TypeAlias = Sequence[Tensor]
 """What the server's loss is a function of: models ``[views * cohort, P_g]`` and, with L_d, logits ``[k, k]``."""
@@ -61,46 +69,70 @@ class LearningServer(GeneratingMethod):
         """Weight of the newcomers' view."""
         return 0.0
 
+    def init_server(self, setting: Setting) -> HypernetworkState:
+        """As every hypernetwork; steps of an earlier server are forgotten."""
+        self._graphs = ServerGraphs()
+        return super().init_server(setting)
+
     def plan(self, cohort: Cohort) -> Plan:
         """Which rows a round touches, and how messages reach its clients; without an encoder, the cohort's own."""
         rows = torch.from_numpy(self.rows_of(cohort.ids)).to(self.setting.initial.device)
         return Plan(rows, [], torch.arange(len(rows), device=rows.device))
 
     def aggregate(self, server: HypernetworkState, uploads: Tree, cohort: Cohort) -> HypernetworkState:
-        """K_s steps; undone if they diverged."""
+        """K_s steps; undone if they diverged.
+
+        Of a large table only the rows touched are written, in place as in `ClientStore`: the state that was given is
+        used up by it.
+        """
         targets, weights = self.uploaded(uploads, cohort)
         plan = self.plan(cohort)
         table = self._touched(plan, server.table)
         delta = None
         if self.parameters.update == "frozen_delta":
-            delta = targets - self.generated(server, cohort.ids)
+            delta = targets - self.generated(server, cohort.ids, cohort.round)
         fit = Fit.of(targets, weights, delta, None if plan.view is None else self.view_weight)
-        middle = server.table.mean(dim=0) if plan.view is not None and plan.rows is not None else None
+        lonely = plan.view is not None and plan.view.lonely is not None
+        middle = server.table.mean(dim=0) if lonely and plan.rows is not None else None
 
-        def objective(leaves: Sequence[Tensor]) -> tuple[Loss, Outputs]:
-            h, parts = (leaves[0], leaves[1:]) if self.trains_table else (table, leaves)
-            return self._slopes(plan, h, dict(zip(self.layout.names, parts, strict=True)), fit, middle)
-
-        moved, memory, outputs = descend(
-            objective,
+        touched = [self._touched(plan, memory) for memory in server.moments]
+        graphs = self._graphs if self.network.encoder.kind not in _BY_ARCS else ServerGraphs()
+        moved, memory, outputs = graphs.descend(
+            self._objective,
+            (plan, table, fit, middle),
             self.variables(table, server.weights),
-            [self._touched(plan, memory) for memory in server.moments],
+            touched,
             self.optimiser,
-            self.setting.server_lr * float(server.rate),
+            self.setting.server_lr * server.rate.double(),
             self.setting.server_steps,
             [None, self.layout] if self.trains_table else [self.layout],
+            self.factored,
         )
-        assert outputs is not None
+        written, put = None, self._returned
+        if plan.rows is not None and self.trains_table and server.table.numel() > _COPIED:
+            by_row = [(t, n, b) for t, n, b in zip(server.moments, memory, touched, strict=True) if t.dim() == 2]
+            tables, now, before = zip((server.table, moved[0], table), *by_row, strict=True)
+            written = Written(plan.rows, list(tables), list(now), list(before), self.watched(server, cohort))
+            written.write()
+            put = self._kept
         new = HypernetworkState(
-            table=self._returned(plan, moved[0], server.table) if self.trains_table else server.table,
+            table=put(plan, moved[0], server.table) if self.trains_table else server.table,
             weights=moved[-1],
-            moments=tuple(self._returned(plan, *pair) for pair in zip(memory, server.moments, strict=True)),
+            moments=tuple(put(plan, *pair) for pair in zip(memory, server.moments, strict=True)),
             rest=self.averaged_rest(server, uploads, cohort),
             rate=server.rate,
             terms=torch.cat([server.terms[:2], self._terms(plan, fit, outputs)]),
             undone=server.undone,
         )
-        return self.guarded(server, new, cohort, targets, weights)
+        return self.guarded(server, new, cohort, targets, weights, written)
+
+    def _objective(
+        self, leaves: Sequence[Tensor], inputs: tuple[Plan, Tensor, Fit, Tensor | None]
+    ) -> tuple[Loss, Outputs]:
+        """The loss of the server's variables in a round."""
+        plan, table, fit, middle = inputs
+        h, parts = (leaves[0], leaves[1:]) if self.trains_table else (table, leaves)
+        return self._slopes(plan, h, dict(zip(self.layout.names, parts, strict=True)), fit, middle)
 
     @staticmethod
     def _touched(plan: Plan, values: Tensor) -> Tensor:
@@ -111,13 +143,26 @@ class LearningServer(GeneratingMethod):
     def _returned(plan: Plan, new: Tensor, old: Tensor) -> Tensor:
         return new if plan.rows is None or old.dim() != 2 else old.index_copy(0, plan.rows, new)
 
+    @staticmethod
+    def _kept(plan: Plan, new: Tensor, old: Tensor) -> Tensor:
+        """Like `_returned`, where the rows are written already."""
+        return new if old.dim() != 2 else old
+
     def _slopes(
         self, plan: Plan, h: Tensor, parts: Mapping[str, Tensor], fit: Fit, middle: Tensor | None
     ) -> tuple[Loss, Outputs]:
         """Models, and logits if there is L_d, each with the slope of the loss in it; and these by themselves."""
         z = self.network.encode(parts, h if plan.view is None else plan.view.of(h, middle), plan)
-        models = self.network.models(parts, z.index_select(0, plan.clients))
-        loss = [(models, fit.slope(models.detach()))]
+        features = self.network.features(parts, z.index_select(0, plan.clients))
+        if self.factored is None:
+            models = self.network.head(parts, features)
+            loss, outer = [(models, fit.slope(models.detach()))], None
+        else:
+            with torch.no_grad():
+                models = self.network.head(parts, features)
+                slopes = self.network.head.outer(parts, features, fit.slope(models))
+            loss, outer = [*slopes.pairs], slopes.outer
+        outputs = [models.detach()]
         if plan.every is not None and plan.yes is not None:
             if plan.pairs is not None:
                 z = z.index_select(0, plan.pairs)
@@ -125,7 +170,8 @@ class LearningServer(GeneratingMethod):
                 z = z[: len(plan.every)]  # copies are behind the nodes
             logits = link_logits(parts, z)
             loss.append((logits, self.lambda_d * link_slope(logits.detach(), plan.every, plan.yes)))
-        return loss, [value.detach() for value, _ in loss]
+            outputs.append(logits.detach())
+        return loss if outer is None else Slopes(loss, outer), outputs
 
     @staticmethod
     def _terms(plan: Plan, fit: Fit, outputs: Outputs) -> Tensor:

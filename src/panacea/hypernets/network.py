@@ -60,10 +60,14 @@ class Hypernetwork:
         """``[inputs, d0] -> [outputs, d]``."""
         return self.encoder(parts, h, plan.blocks)
 
-    def models(self, parts: Mapping[str, Tensor], z: Tensor) -> Tensor:
-        """``[rows, d] -> [rows, P_g]``."""
+    def features(self, parts: Mapping[str, Tensor], z: Tensor) -> Tensor:
+        """``[rows, d] -> [rows, f]``: what the head is given."""
         for layer in range(len(self.trunk)):
             z = functional.linear(z, parts[f"trunk.{layer}.weight"], parts[f"trunk.{layer}.bias"])
             if self.last_relu or layer < len(self.trunk) - 1:
                 z = torch.relu(z)
-        return self.head(parts, z)
+        return z
+
+    def models(self, parts: Mapping[str, Tensor], z: Tensor) -> Tensor:
+        """``[rows, d] -> [rows, P_g]``."""
+        return self.head(parts, self.features(parts, z))

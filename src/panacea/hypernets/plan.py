@@ -1,31 +1,37 @@
 """Plans: which rows of the embedding table a round touches, and how messages reach the clients it is about.
 
 `dense` and `sparse` propagate over all clients, as one matrix product per layer. `neighbourhood` touches only what the
-round's clients can hear within L layers, so that a round costs the same with a thousand and with a million clients.
+round's clients can hear within L layers, and of many neighbours a few that are drawn anew in every round (`fanout`), so
+that a round costs the same with a thousand and with a million clients. Evaluation hears all neighbours: so many clients
+are encoded then that all of them are, once, by a sparse product per layer.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from panacea.graphs import ClientGraph
 from panacea.hypernets.encoders import MIXING, Encoder
 from panacea.hypernets.links import linked_pairs, pair_weights
-from panacea.hypernets.propagation import Block, Propagation
-from panacea.hypernets.view import View, copied_nodes, with_copies
+from panacea.hypernets.propagation import Block, Draw, Propagation
+from panacea.hypernets.view import View, copied_nodes, evened, with_copies
 
-__all__ = ["Execution", "Plan", "Planner"]
+__all__ = ["Execution", "Fanout", "Plan", "Planner"]
 
 Execution: TypeAlias = Literal["auto", "dense", "sparse", "neighbourhood"]
+Fanout: TypeAlias = Literal["auto", "all"] | Annotated[int, Field(ge=1)]
 Ids = npt.NDArray[np.int64]
 
 _DENSE, _SPARSE = 1_024, 2_000  # clients up to which all of them are encoded, by a dense or a sparse product
+_FULL = 1 << 16  # pairs of clients up to which a matrix is dense however few of them are linked
+_FANOUT = 8  # of more clients than that
 _ALL_PAIRS = 512  # clients up to which L_d looks at all pairs
 _LOOKED_AT = 2_000  # nodes in diagnostics, at most
 _NEIGHBOURS = 64  # neighbours of the cohort among the nodes of L_d, at most
@@ -58,9 +64,21 @@ class Plan:
 class Planner:
     """Plans over one graph (the training graph, or the full one for newcomers)."""
 
-    def __init__(self, graph: ClientGraph, encoder: Encoder, like: Tensor, execution: Execution = "auto") -> None:
+    def __init__(
+        self,
+        graph: ClientGraph,
+        encoder: Encoder,
+        like: Tensor,
+        execution: Execution = "auto",
+        fanout: Fanout = "auto",
+    ) -> None:
+        if execution == "auto" and isinstance(fanout, int):
+            execution = "neighbourhood"
         if execution == "auto":
-            execution = "dense" if graph.n <= _DENSE else "sparse" if graph.n <= _SPARSE else "neighbourhood"
+            execution = _fitting(graph)
+        if fanout == "auto":
+            fanout = "all" if graph.n <= _SPARSE else _FANOUT
+        self.fanout = None if fanout == "all" or execution != "neighbourhood" else fanout
         self.graph, self.encoder, self.like, self.execution = graph, encoder, like, execution
         dense = {"dense": True, "sparse": False}.get(execution)
         self.arcs = Propagation(graph, MIXING[encoder.kind], like, dense)
@@ -75,12 +93,33 @@ class Planner:
             self._neighbours = Propagation(self.graph, "neighbours", self.like, dense)
         return self._neighbours
 
-    def encode(self, clients: Ids) -> Plan:
-        """Only the encoding of these nodes."""
-        return self._around(clients, clients)
+    def encode(self, clients: Ids, key: int | None = None) -> Plan:
+        """Only the encoding of these nodes, by all they hear or (with a round's key) by those drawn in the round."""
+        return self._around(clients, clients, self._draw(key))
+
+    def everyone(self) -> Plan:
+        """The encoding of all nodes by all they hear, whatever the execution."""
+        nodes = torch.arange(self.graph.n, device=self.like.device)
+        return Plan(None, [self.arcs.whole()] * self.encoder.layers, nodes)
+
+    def crowded(self, clients: int) -> bool:
+        """Whether the neighbourhoods of so many clients are likely to be all of the graph, or more."""
+        reach = (1 + 2 * len(self.graph.edges) / max(self.graph.n, 1)) ** self.encoder.layers
+        return self.execution == "neighbourhood" and clients * reach > self.graph.n
+
+    def _draw(self, key: int | None) -> Draw | None:
+        return None if key is None or self.fanout is None else Draw(self.fanout, key)
 
     def round(
-        self, cohort: Ids, *, links: bool, balanced: bool, view: bool, extra: Ids, all_pairs: bool | None = None
+        self,
+        cohort: Ids,
+        *,
+        links: bool,
+        balanced: bool,
+        view: bool,
+        extra: Ids,
+        all_pairs: bool | None = None,
+        key: int | None = None,
     ) -> Plan:
         """The plan of one round's server steps.
 
@@ -91,19 +130,21 @@ class Planner:
             view: whether the newcomers' view is.
             extra: random nodes that join the cohort and its neighbours where not all pairs are looked at.
             all_pairs: whether L_d looks at all pairs; by default where that is cheap.
+            key: of the round's draw of neighbours; None to hear all of them.
         """
+        draw = self._draw(key)
         nodes = None if self.all_pairs(all_pairs) else self._link_nodes(cohort, extra)
         wanted = cohort
         if links:
             wanted = np.arange(self.graph.n) if nodes is None else np.unique(np.concatenate([cohort, nodes]))
-        plan = self._around(wanted, cohort)
+        plan = self._around(wanted, cohort, draw)
         every = yes = pairs = None
         if links:
             every, yes = self._pair_weights(nodes, balanced)
             if nodes is not None:
                 pairs = self._places(wanted, nodes)
         plan = replace(plan, pairs=pairs, every=every, yes=yes)
-        return self._with_view(plan, cohort) if view else plan
+        return self._with_view(plan, cohort, draw) if view else plan
 
     def all_pairs(self, asked: bool | None) -> bool:
         """Whether L_d looks at all pairs: as asked for, by default where that is cheap."""
@@ -116,10 +157,10 @@ class Planner:
         near, _ = self.neighbours.around(np.arange(min(self.graph.n, 32)), 1)
         return np.sort(near[:256])
 
-    def _around(self, wanted: Ids, clients: Ids) -> Plan:
+    def _around(self, wanted: Ids, clients: Ids, draw: Draw | None) -> Plan:
         layers = self.encoder.layers
         if self.execution == "neighbourhood":
-            inputs, blocks = self.arcs.around(wanted, layers)
+            inputs, blocks = self.arcs.around(wanted, layers, draw)
             return Plan(self._tensor(inputs), blocks, self._places(wanted, clients))
         return Plan(None, [self.arcs.whole()] * layers, self._tensor(clients))
 
@@ -138,18 +179,24 @@ class Planner:
     def _pair_weights(self, nodes: Ids | None, balanced: bool) -> tuple[Tensor, Tensor]:
         if nodes is None and balanced in self._all_pairs:
             return self._all_pairs[balanced]
-        chosen = np.arange(self.graph.n) if nodes is None else nodes
-        linked = torch.from_numpy(linked_pairs(self.graph.edges[:, 0], self.graph.edges[:, 1], chosen, self.graph.n))
+        linked = torch.from_numpy(self.linked(np.arange(self.graph.n) if nodes is None else nodes))
         every, yes = (w.to(self.like.device, self.like.dtype) for w in pair_weights(linked, balanced))
         if nodes is None:
             self._all_pairs[balanced] = every, yes
         return every, yes
 
-    def _with_view(self, plan: Plan, cohort: Ids) -> Plan:
+    def linked(self, nodes: Ids) -> npt.NDArray[np.bool_]:
+        """``[k, k]`` symmetric: which of these nodes are linked; only their own arcs are looked at."""
+        places, speakers, _ = self.neighbours.into(nodes)
+        return linked_pairs(speakers, nodes[places], nodes, self.graph.n)
+
+    def _with_view(self, plan: Plan, cohort: Ids, draw: Draw | None) -> Plan:
         first, last = plan.blocks[0], plan.blocks[-1]
-        nodes, distances = copied_nodes(first, plan.clients.cpu().numpy(), len(plan.blocks))
+        nodes, distances = copied_nodes(plan.blocks, plan.clients.cpu().numpy())
+        if self.like.is_cuda and plan.rows is None:
+            nodes, distances = evened(nodes, first.n_in)
         copies = np.arange(len(nodes))
-        targets, speakers, shares = self.neighbours.into(cohort)
+        targets, speakers, shares = self.neighbours.into(cohort, draw)
         if plan.rows is not None:
             speakers = _find(plan.rows.cpu().numpy(), speakers)
         others = slice(len(cohort), None)
@@ -168,6 +215,14 @@ class Planner:
 
     def _tensor(self, values: npt.NDArray[Any]) -> Tensor:
         return torch.from_numpy(values).to(self.like.device)
+
+
+def _fitting(graph: ClientGraph) -> Execution:
+    """By the number of clients and of links: a product with zeros is about thirty times as fast as one by arcs."""
+    pairs = graph.n**2
+    if graph.n <= _DENSE and (pairs <= _FULL or pairs <= 32 * (2 * len(graph.edges) + graph.n)):
+        return "dense"
+    return "sparse" if graph.n <= _SPARSE else "neighbourhood"
 
 
 def _find(values: Ids, wanted: Ids) -> Ids:

@@ -4,6 +4,14 @@ A `Block` carries one layer's messages from ``n_in`` rows to ``n_out`` rows, and
 the outputs' own rows. For a small graph one block over all clients serves every layer. Around a few clients of a large
 graph, the blocks of L layers shrink towards them (their L-hop neighbourhood), with coefficients from the degrees of the
 whole graph: the result for those clients is the same, the cost is that of the neighbourhood.
+
+Neighbourhoods grow with the degree to the power L, so that of a graph that is not very sparse they are all of it. A
+`Draw` lets every node hear a few neighbours only, as GraphSAGE does in training (Hamilton et al. 2017): k of the d_i
+neighbours of i, drawn without replacement, speak for all of them,
+
+    c_ij <- c_ij * (sum of c_ij over all j != i) / (sum of c_ij over the j drawn)
+
+so that a mean stays a mean and a sum is kept. Who is drawn depends on the round, i and j only.
 """
 
 from __future__ import annotations
@@ -17,9 +25,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from panacea.core.random import mix
 from panacea.graphs import ClientGraph
 
-__all__ = ["Block", "Mixing", "Propagation"]
+__all__ = ["Block", "Draw", "Mixing", "Propagation"]
 
 Mixing: TypeAlias = Literal["mean", "symmetric", "neighbours", "sum", "loops"]
 """Coefficients of the arc j -> i (w its weight, d_i the sum of weights into i):
@@ -32,6 +41,7 @@ loops:       w, and 1 for i itself: the arcs attention chooses among
 """
 
 Ids = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 _DENSE_ENTRIES = 1 << 20  # a matrix of at most this many entries is multiplied as it is
 
 
@@ -46,6 +56,33 @@ class _SparseProduct(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         return None, None, ctx.transposed @ gradients[0]
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Which neighbours are heard in a round.
+
+    Attributes:
+        fanout: how many by the clients the round is about; half as many one arc further away, and so on, at least two.
+        key: of the round's own random stream.
+    """
+
+    fanout: int
+    key: int
+
+    def heard(self, distance: int) -> int:
+        """Neighbours that a node so many arcs from the clients hears.
+
+        >>> [Draw(8, 0).heard(distance) for distance in range(4)]
+        [8, 4, 2, 2]
+        """
+        return max(-(-self.fanout // (1 << distance)), min(self.fanout, 2))
+
+    def order(self, sources: Ids, targets: Ids) -> npt.NDArray[np.uint64]:
+        """``[arcs]``: those that come first are heard; those heard by few are among those heard by more."""
+        with np.errstate(over="ignore"):
+            ends = mix(sources.astype(np.uint64) ^ np.uint64(self.key))
+            return mix(ends + targets.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15))
 
 
 @dataclass(frozen=True)
@@ -151,24 +188,48 @@ class Propagation:
             self._whole = self._block(self.n, self.n, self.sources, self.targets, self.coefficients)
         return self._whole
 
-    def into(self, nodes: Ids) -> tuple[Ids, Ids, npt.NDArray[np.float64]]:
-        """The arcs these nodes hear: who listens (by place among them), who speaks, and the coefficients."""
+    def into(self, nodes: Ids, draw: Draw | None = None, distance: int = 0) -> tuple[Ids, Ids, Floats]:
+        """The arcs these nodes hear: who listens (by place among them), who speaks, and the coefficients.
+
+        Args:
+            nodes: who listens.
+            draw: which of their neighbours are heard; None for all.
+            distance: arcs from the clients that a draw is about.
+        """
         counts = self.starts[nodes + 1] - self.starts[nodes]
         ends = np.cumsum(counts)
         arcs = np.arange(ends[-1] if len(ends) else 0) + np.repeat(self.starts[nodes] - (ends - counts), counts)
-        return np.repeat(np.arange(len(nodes)), counts), self.sources[arcs], self.coefficients[arcs]
+        targets, speakers = np.repeat(np.arange(len(nodes)), counts), self.sources[arcs]
+        coefficients = self.coefficients[arcs]
+        if draw is None or not len(counts) or counts.max() <= draw.heard(distance):
+            return targets, speakers, coefficients
+        own = speakers == nodes[targets]
+        first = np.where(own, np.uint64(0), draw.order(speakers, nodes[targets]) | np.uint64(1))  # itself, always
+        order = np.lexsort((first, targets))
+        place = np.arange(len(order)) - np.repeat(ends - counts, counts)  # among those its listener could hear
+        allowed = draw.heard(distance) + np.bincount(targets, own, minlength=len(nodes)).astype(np.int64)
+        kept = np.sort(order[place < allowed[targets]])
+        others = np.where(own, 0.0, coefficients)
+        whole, part = (np.bincount(targets[some], others[some], minlength=len(nodes)) for some in (slice(None), kept))
+        scale = np.where(own, 1.0, (whole / np.where(part > 0, part, 1.0))[targets])
+        return targets[kept], speakers[kept], (coefficients * scale)[kept]
 
-    def around(self, nodes: Ids, layers: int) -> tuple[Ids, list[Block]]:
+    def around(self, nodes: Ids, layers: int, draw: Draw | None = None) -> tuple[Ids, list[Block]]:
         """The blocks that carry everything these (distinct) nodes hear within some layers.
+
+        Args:
+            nodes: the clients it is about.
+            layers: how many.
+            draw: which neighbours are heard; None for all.
 
         Returns:
             The nodes whose inputs are needed, `nodes` first, and one block per layer, in the order they are applied.
         """
         reached, blocks = np.asarray(nodes, np.int64), []
         place = self._place
-        for _ in range(layers):
+        for distance in range(layers):
             place[reached] = np.arange(len(reached))
-            targets, speakers, coefficients = self.into(reached)
+            targets, speakers, coefficients = self.into(reached, draw, distance)
             fresh = np.unique(speakers[place[speakers] < 0])
             place[fresh] = len(reached) + np.arange(len(fresh))
             inputs = np.concatenate([reached, fresh])

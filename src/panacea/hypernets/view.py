@@ -19,9 +19,11 @@ from torch import Tensor
 
 from panacea.hypernets.propagation import Block
 
-__all__ = ["View", "copied_nodes", "with_copies"]
+__all__ = ["View", "copied_nodes", "evened", "with_copies"]
 
 Ids = npt.NDArray[np.int64]
+
+_EVEN = 16  # copies come in multiples of this many
 
 
 @dataclass(frozen=True)
@@ -44,19 +46,20 @@ class View:
         return torch.cat([h, copies])
 
 
-def copied_nodes(block: Block, cohort: Ids, layers: int) -> tuple[Ids, Ids]:
+def copied_nodes(blocks: Sequence[Block], cohort: Ids) -> tuple[Ids, Ids]:
     """The nodes that are copied, and how many arcs each is from the cohort that hears it.
 
     Args:
-        block: the first layer's; it has all arcs that matter.
-        cohort: places of the cohort among its inputs.
-        layers: L.
+        blocks: of the L layers; a node has the same place in all of them.
+        cohort: places of the cohort among the first one's inputs.
 
     Returns:
         Places ``[copies]`` among the inputs, the cohort first and then by distance, and these distances.
     """
-    sources, targets = (index.cpu().numpy() for index in (block.sources, block.targets))
-    there, back = np.full((2, block.n_in), layers + 1)
+    layers, different = len(blocks), {id(block): block for block in blocks}.values()
+    sources = np.concatenate([block.sources.cpu().numpy() for block in different])
+    targets = np.concatenate([block.targets.cpu().numpy() for block in different])
+    there, back = np.full((2, blocks[0].n_in), layers + 1)
     there[cohort] = back[cohort] = 0
     for _ in range(layers):
         np.minimum.at(there, targets, there[sources] + 1)
@@ -64,6 +67,20 @@ def copied_nodes(block: Block, cohort: Ids, layers: int) -> tuple[Ids, Ids]:
     others = np.flatnonzero((there + back <= layers) & (back > 0))
     nodes = np.concatenate([cohort, others[np.argsort(back[others], kind="stable")]])
     return nodes, back[nodes]
+
+
+def evened(nodes: Ids, n: int) -> tuple[Ids, Ids]:
+    """More copies than needed, all of them kept to the last layer: rounds then have one of few shapes.
+
+    A copy that nobody listens to changes nothing, and a GPU can use again what it captured in another round.
+
+    >>> evened(np.array([3, 1]), 5)
+    (array([3, 1, 0, 2, 4]), array([0, 0, 0, 0, 0]))
+    """
+    wanted = min(-(-len(nodes) // _EVEN) * _EVEN, n)
+    others = np.setdiff1d(np.arange(n), nodes)
+    nodes = np.concatenate([nodes, others[: wanted - len(nodes)]])
+    return nodes, np.zeros(len(nodes), np.int64)
 
 
 def with_copies(blocks: Sequence[Block], nodes: Ids, distances: Ids, like: Tensor) -> list[Block]:

@@ -11,6 +11,7 @@ from torch import Tensor
 from panacea.core.local import Iterate, Local
 from panacea.core.method import Facts, MethodParameters, Model
 from panacea.core.records import record, tree_map
+from panacea.core.transfer import beside
 from panacea.core.types import Batch, Setting
 from panacea.errors import RequestError
 from panacea.methods.fedper import FedPer, FedPerParameters, SharedPart
@@ -87,7 +88,7 @@ class FedRep(FedPer):
         steps = given.double() if isinstance(given, Tensor) else carry.taken.new_full((), given, dtype=torch.float64)
         share = self.parameters.head_share * steps - 1e-9  # 0.07 * 100 is a little more than 7
         first = torch.minimum(share.ceil(), (steps - 1).clamp_min(1))
-        moving = self.is_head == (carry.taken < first)
+        moving = beside(self.is_head, carry.taken) == (carry.taken < first)
         gradient = torch.where(moving, local.grad(carry.model.params, batches[0]), 0.0)
         new = local.sgd(carry.model, gradient)
         return Phases(tree_map(lambda a, b: torch.where(moving, a, b), new, carry.model), carry.taken + 1)

@@ -10,6 +10,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from panacea.core.aggregate import with_rows
 from panacea.core.local import Iterate, Local, refuse_unstable
 from panacea.core.method import Adaptation, Method, MethodParameters, Model, NewcomerData
 from panacea.core.parameters import Parameters
@@ -18,6 +19,8 @@ from panacea.core.store import ClientStore
 from panacea.core.types import Batch, ClientIds, Cohort, Newcomers, Setting
 
 __all__ = ["ClientModels", "MessagePassing", "MessagePassingParameters"]
+
+_ALL = 1_000  # clients up to which all models are looked at, heard or not
 
 
 class MessagePassingParameters(MethodParameters):
@@ -96,14 +99,22 @@ class MessagePassing(Method):
 
     def download(self, server: ClientModels, cohort: Cohort) -> Centre:
         """``u_i = sum_j xi_ij w_j``."""
-        centres = self.mixture(server, cohort) @ server.models
+        centres = self._centres(server, cohort)
         return Centre(centres, torch.full_like(centres[:, :1], self.pull(max(cohort.round, 1))))
+
+    def _centres(self, server: ClientModels, cohort: Cohort) -> Tensor:
+        """``[rows, P]``; of very many clients only those ever heard are looked at, as the others weigh nothing."""
+        if len(server.models) <= _ALL:
+            return self.mixture(server, cohort) @ server.models
+        rows, heard = self._rows(cohort.ids), server.heard.squeeze(-1) > 0
+        some = torch.cat([heard.nonzero().squeeze(-1), rows]).unique()
+        models, same = server.models[some], some == rows.unsqueeze(1)
+        return self.weights(server.models[rows], models, heard[some], same, max(cohort.round, 1)) @ models
 
     def aggregate(self, server: ClientModels, uploads: Model, cohort: Cohort) -> ClientModels:
         """The cohort's models are replaced; one that a defence does not trust moves by its trust only."""
-        rows = self._rows(cohort.ids)
-        models, heard = server.models.clone(), server.heard.clone()
-        models[rows] = torch.lerp(models[rows], uploads.params, cohort.trust)
+        rows, heard = self._rows(cohort.ids), server.heard.clone()
+        models = with_rows(server.models, rows, torch.lerp(server.models[rows], uploads.params, cohort.trust))
         heard[rows] = torch.maximum(heard[rows], (cohort.trust > 0).to(heard.dtype))
         return ClientModels(models, heard)
 
@@ -153,13 +164,14 @@ class MessagePassing(Method):
 
     def adapt_newcomer(self, server: ClientModels, newcomers: Newcomers) -> Adaptation:
         """Local steps from the mean make a model to compare; its mixture is the centre of a visit like any other."""
+        models, heard = server.models, server.heard.squeeze(-1) > 0
+        if len(models) > _ALL:  # as in `_centres`
+            models, heard = models[heard], heard[heard]
 
         def visit(params: Parameters) -> Adaptation:
-            others = torch.cat([server.models, params])
-            known = torch.cat(
-                [server.heard.squeeze(-1) > 0, torch.zeros(len(params), dtype=torch.bool).to(params.device)]
-            )
-            place = torch.arange(len(params), device=params.device).unsqueeze(1) + len(server.models)
+            others = torch.cat([models, params])
+            known = torch.cat([heard, torch.zeros(len(params), dtype=torch.bool).to(params.device)])
+            place = torch.arange(len(params), device=params.device).unsqueeze(1) + len(models)
             same = torch.arange(len(others), device=params.device) == place
             centres = self.weights(params, others, known, same, self.setting.rounds) @ others
             rho = torch.full_like(centres[:, :1], self.pull(self.setting.rounds))

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from panacea.core.method import Facts, MethodParameters
 from panacea.core.types import ClientIds, Cohort
-from panacea.hypernets.generating import HypernetworkState
 from panacea.hypernets.graph import GraphParameters, GraphServer
 from panacea.hypernets.links import link_rows
 from panacea.hypernets.plan import Plan
+from panacea.hypernets.state import HypernetworkState
 from panacea.methods.registry import method
 
 __all__ = ["Panacea", "PanaceaGn"]
@@ -48,8 +48,8 @@ class PanaceaGn(GraphServer):
 
     Parameters:
         preset, embedding, h0, novel_h0, encoder, layers, width, residual, norm, newcomer_view, graph_mode, execution,
-        hidden, heads, rank, chunk, head_scale, scope, rest, update, optimiser, momentum, weight_decay, clip: as for
-            Panacea.
+        fanout, hidden, heads, rank, chunk, head_scale, scope, rest, update, optimiser, momentum, weight_decay, clip: as
+            for Panacea.
 
     Reduces to: Panacea with ``lambda_d = 0`` is this method. On a graph without edges (mean layer) no message is
     exchanged and it is an MLP hypernetwork whose first layers are the encoder's.
@@ -95,6 +95,7 @@ class Panacea(GraphServer):
         update, optimiser, momentum, weight_decay, clip: the server's steps; the paper is silent, so pFedHN's code.
         execution: how messages are computed. `dense` and `sparse` give the same numbers; `neighbourhood` moves only the
             embeddings near the round's clients, and L_d looks at pairs near them.
+        fanout: of a large graph, how many neighbours are heard in a round (docs/scale.md); evaluation hears all.
 
     Reduces to: Panacea-GN with ``lambda_d = 0``; one step with one client and plain SGD is pFedHN's rule.
 
@@ -152,4 +153,5 @@ class Panacea(GraphServer):
             view=p.newcomer_view > 0,
             extra=extra,
             all_pairs=all_pairs,
+            key=self.draw_key(cohort.round),
         )

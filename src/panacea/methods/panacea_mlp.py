@@ -14,9 +14,9 @@ from panacea.core.store import ClientStore
 from panacea.core.types import ClientIds, Newcomers, Setting
 from panacea.hypernets.embedding import Floats, initial_rows, newcomer_rows
 from panacea.hypernets.encoders import Encoder
-from panacea.hypernets.generating import HypernetworkState
 from panacea.hypernets.learning import LearningParameters, LearningServer, embedding_spread, server_terms
 from panacea.hypernets.network import Hypernetwork
+from panacea.hypernets.state import HypernetworkState
 from panacea.methods.registry import method
 
 __all__ = ["PanaceaMlp"]
@@ -63,7 +63,7 @@ class PanaceaMlp(LearningServer):
         encoder = Encoder("mean", 0, p.embedding, p.embedding)
         return Hypernetwork(encoder, (p.hidden, p.hidden), self.head(p.hidden)), rows
 
-    def encode(self, server: HypernetworkState, rows: ClientIds) -> Tensor:
+    def encode(self, server: HypernetworkState, rows: ClientIds, round: int | None = None) -> Tensor:
         """The rows themselves."""
         return server.table[torch.from_numpy(rows).to(server.table.device)]
 

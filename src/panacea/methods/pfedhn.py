@@ -16,11 +16,13 @@ from panacea.core.parameters import Parameters
 from panacea.core.records import Tree
 from panacea.core.store import ClientStore
 from panacea.core.types import Batch, ClientIds, Cohort, Newcomers, Setting
-from panacea.hypernets.descent import Loss, Objective, descend
+from panacea.hypernets.captured import ServerGraphs
+from panacea.hypernets.descent import Loss
 from panacea.hypernets.embedding import Floats, initial_rows, newcomer_rows
 from panacea.hypernets.encoders import Encoder
-from panacea.hypernets.generating import GeneratingMethod, HypernetworkParameters, HypernetworkState, ScopedParameters
+from panacea.hypernets.generating import GeneratingMethod, HypernetworkParameters, ScopedParameters
 from panacea.hypernets.network import Hypernetwork
+from panacea.hypernets.state import HypernetworkState
 from panacea.methods.registry import method
 
 __all__ = ["PFedHn", "PFedHnShape"]
@@ -89,7 +91,7 @@ class PFedHn(GeneratingMethod):
 
     def prepare(self, setting: Setting) -> tuple[Hypernetwork, Floats]:
         """A row per training client and the trunk."""
-        p = self.parameters
+        p, self._graphs = self.parameters, ServerGraphs()
         self.nodes = setting.train_ids
         width = p.embedding or int(1 + len(setting.counts) / 4)
         rows = initial_rows("learned", self.nodes, None, None, width, setting.streams)
@@ -97,7 +99,7 @@ class PFedHn(GeneratingMethod):
         trunk = (p.hidden,) * (1 + p.hidden_layers)
         return Hypernetwork(encoder, trunk, self.head(p.hidden), last_relu=False), rows
 
-    def encode(self, server: HypernetworkState, rows: ClientIds) -> Tensor:
+    def encode(self, server: HypernetworkState, rows: ClientIds, round: int | None = None) -> Tensor:
         """The rows themselves."""
         return server.table[torch.from_numpy(rows).to(server.table.device)]
 
@@ -108,21 +110,22 @@ class PFedHn(GeneratingMethod):
         shares = weights / weights.max().clamp_min(1e-30)  # 1 each, less for a client that is not trusted
         variables: Sequence[Tensor] = self.variables(server.table, server.weights)
         moments: Sequence[Tensor] = server.moments
-        lr, layouts = self.setting.server_lr * float(server.rate), [None, self.layout]
-        for row, place in enumerate(self.rows_of(cohort.ids).tolist()):
-            objective = self._objective(place, shares[row] * deltas[row])
-            variables, moments, _ = descend(objective, variables, moments, self.optimiser, lr, 1, layouts)
+        rate, layouts = self.setting.server_lr * server.rate.double(), [None, self.layout]
+        places = torch.from_numpy(self.rows_of(cohort.ids)).to(server.table.device)
+        for row in range(len(cohort)):
+            inputs = places[row : row + 1], (shares[row] * deltas[row]).unsqueeze(0)
+            variables, moments, _ = self._graphs.descend(
+                self._objective, inputs, variables, moments, self.optimiser, rate, 1, layouts, None
+            )
         rest = self.averaged_rest(server, uploads, cohort)
         new = replace(server, table=variables[0], weights=variables[-1], moments=tuple(moments), rest=rest)
         return self.guarded(server, new, cohort, targets, weights)
 
-    def _objective(self, row: int, delta: Tensor) -> Objective[None]:
-        def objective(leaves: Sequence[Tensor]) -> tuple[Loss, None]:
-            table, *parts = leaves
-            model = self.network.models(dict(zip(self.layout.names, parts, strict=True)), table[row : row + 1])
-            return [(model, -delta.unsqueeze(0))], None
-
-        return objective
+    def _objective(self, leaves: Sequence[Tensor], inputs: tuple[Tensor, Tensor]) -> tuple[Loss, Sequence[Tensor]]:
+        """``-<Delta_t, theta_t>`` of the client whose row of the table and whose Delta are given."""
+        (table, *parts), (place, delta) = leaves, inputs
+        model = self.network.models(dict(zip(self.layout.names, parts, strict=True)), table.index_select(0, place))
+        return [(model, -delta)], ()
 
     # --- newcomers ----------------------------------------------------------------------------------------------
 

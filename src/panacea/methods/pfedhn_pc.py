@@ -14,7 +14,7 @@ from panacea.core.records import Tree, record, unsent
 from panacea.core.scope import TrainPart, all_but_last
 from panacea.core.store import ClientStore
 from panacea.core.types import Cohort, Newcomers
-from panacea.hypernets.generating import HypernetworkState
+from panacea.hypernets.state import HypernetworkState
 from panacea.methods.pfedhn import PFedHn, PFedHnShape
 from panacea.methods.registry import method
 

@@ -10,6 +10,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from panacea.core.aggregate import with_rows
 from panacea.core.local import Iterate, Local, refuse_unstable
 from panacea.core.method import Facts, Method, MethodParameters, Model, NewcomerData
 from panacea.core.parameters import Parameters, squared_norm
@@ -22,6 +23,8 @@ from panacea.hypernets.propagation import Propagation
 from panacea.methods.registry import method
 
 __all__ = ["Sfl"]
+
+_PORTION = 256  # clients; so many are a portion of more
 
 
 class SflParameters(MethodParameters):
@@ -87,6 +90,7 @@ class Sfl(Method):
     setting: Setting
     mixing: Propagation
     readout: Tensor
+    _smoothed: tuple[Tensor, int, Parameters] | None = None
 
     def init_server(self, setting: Setting) -> ClientModels:
         """Every client at the initial model; the read-out's weights are those of ``1/n 1^T U``."""
@@ -95,7 +99,7 @@ class Sfl(Method):
         if not self.parameters.detached_reg:
             pull = self.parameters.rho_graph + self.parameters.rho_global
             refuse_unstable(self.name, setting.lr, pull, "method.rho_graph + method.rho_global")
-        self.setting, n = setting, len(setting.train_ids)
+        self.setting, self._smoothed, n = setting, None, len(setting.train_ids)
         self.mixing = self._propagation(setting.graph.take(setting.train_ids))
         weights = setting.initial.new_full((n, 1), 1 / n)
         travelled = weights
@@ -153,13 +157,24 @@ class Sfl(Method):
     def aggregate(self, server: ClientModels, uploads: Model, cohort: Cohort) -> ClientModels:
         """The cohort's rows are replaced; a row that a defence does not trust moves by its trust only."""
         rows = torch.from_numpy(self._rows(cohort.ids)).to(server.models.device)
-        models = server.models.clone()
-        models[rows] = torch.lerp(models[rows], uploads.params, cohort.trust)
-        return replace(server, models=models)
+        new = torch.lerp(server.models[rows], uploads.params, cohort.trust)
+        return replace(server, models=with_rows(server.models, rows, new))
 
     def personal(self, server: ClientModels, clients: ClientStore, cohort: Cohort) -> Parameters:
         """u_i."""
-        return self.smoothed(server.models, self._rows(cohort.ids), self.mixing)
+        rows = self._rows(cohort.ids)
+        if _PORTION <= len(rows) < len(server.models):  # of an evaluation, and all portions hear about everybody
+            return self._everyone(server, cohort.round)[torch.from_numpy(rows).to(server.models.device)]
+        return self.smoothed(server.models, rows, self.mixing)
+
+    def _everyone(self, server: ClientModels, round: int) -> Parameters:
+        """``U``; that of the last round asked for is at hand."""
+        if self._smoothed is None or self._smoothed[0] is not server.models or self._smoothed[1] != round:
+            h, a = server.models, self.parameters.mix
+            for _ in range(self.parameters.layers):
+                h = self.mixing.whole().mix(h)
+            self._smoothed = server.models, round, h if a == 1 else torch.lerp(server.models, h, a)
+        return self._smoothed[2]
 
     def admit(self, server: ClientModels, clients: ClientStore, newcomers: Newcomers) -> Parameters:
         """A row at w_g, smoothed over the graph that has it."""

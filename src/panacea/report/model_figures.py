@@ -97,7 +97,7 @@ def draw_similarity(experiment: Experiment, order: tuple[Floats, str] | None = N
 def draw_collaboration(experiment: Experiment) -> Figure | None:
     """The weights a method mixes clients' models with, clients ordered by group; None for methods without any."""
     federation = experiment.federation
-    weights = collaboration_weights(experiment.method, experiment.state, experiment.target, federation)
+    weights = collaboration_weights(experiment.method, experiment.state, federation)
     if weights is None or len(weights) < 2:
         return None
     values, name = client_property(experiment)

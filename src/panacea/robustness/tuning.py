@@ -92,6 +92,6 @@ def tuning(engine: Engine, cohort: Cohort, epochs: float, lr: float) -> Adaptati
     """The programme for the clients of a cohort."""
     target, samples = engine.target, engine.samples
     scope = Scope.of(target.layout, "last")
-    heads = fresh_heads(last_layer(target), scope.chosen_size, samples.streams, cohort.ids, target.initial)
+    heads = fresh_heads(last_layer(target), scope.chosen_size, samples.streams, cohort.ids, engine.home)
     steps = epoch_steps(epochs, samples.counts("train", cohort.ids), engine.local.batch_size)
     return Adaptation(TuneHead(scope, lr), steps, kept=Model(heads))

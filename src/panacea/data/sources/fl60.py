@@ -33,8 +33,10 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from panacea.core.random import Streams
+from panacea.data._layout import shuffled, split_bounds
 from panacea.data.federation import Federation
 from panacea.data.registry import Card, NaturalKeys, TrainingDefaults, dataset
 from panacea.data.task import Task
@@ -50,6 +52,7 @@ _DEFAULTS = TrainingDefaults(lr=0.1, rounds=800, cohort=5, novel=0.2)
 _GET = "nothing to get: it is generated from data.seed"
 _SPLITS = "20 of each client's 100 points are test, a tenth of the rest validation, at random by data.seed"
 _BLOCK = 1 << 22  # pairs looked at together
+_CLIENTS = 4096  # clients whose points are made together
 
 Floats = npt.NDArray[np.float64]
 Pairs = npt.NDArray[np.int64]
@@ -78,10 +81,15 @@ def load_fl60(keys: NaturalKeys) -> Federation:
     angle = streams.numpy("fl60 angles").random(n) * 2 * np.pi
     direction = np.stack([np.cos(angle), np.sin(angle)], axis=1)
     mu = (1 + 6 * angle / (2 * np.pi))[:, None] * direction
-    drawn = streams.numpy("fl60 points").random((n, 2 * POINTS, 2))
-    radius = np.sqrt(-2 * np.log1p(-drawn[..., 0] * -np.expm1(-0.5)))  # P(r <= s) = (1 - e^(-s^2/2)) / (1 - e^(-1/2))
-    turn = 2 * np.pi * drawn[..., 1]
-    noise = radius[..., None] * np.stack([np.cos(turn), np.sin(turn)], axis=-1)
+    uniform = streams.numpy("fl60 points")
+
+    def noise(clients: int) -> Floats:
+        drawn = uniform.random((clients, 2 * POINTS, 2))
+        # P(r <= s) = (1 - e^(-s^2/2)) / (1 - e^(-1/2))
+        radius = np.sqrt(-2 * np.log1p(-drawn[..., 0] * -np.expm1(-0.5)))
+        turn = 2 * np.pi * drawn[..., 1]
+        points: Floats = radius[..., None] * np.stack([np.cos(turn), np.sin(turn)], axis=-1)
+        return points
 
     def probability(cosine: Floats) -> Floats:
         return np.where(cosine < 0.2, 0.0, cosine)
@@ -113,7 +121,11 @@ def load_fl60_text(keys: NaturalKeys) -> Federation:
     vector = streams.numpy("fl60_text vectors").standard_normal((n, 2))
     vector /= np.linalg.norm(vector, axis=1, keepdims=True)
     omega = np.arctan2(vector[:, 1], vector[:, 0])
-    noise = streams.numpy("fl60_text points").standard_normal((n, 2 * POINTS, 2))
+    normal = streams.numpy("fl60_text points")
+
+    def noise(clients: int) -> Floats:
+        return normal.standard_normal((clients, 2 * POINTS, 2))
+
     links = _links(omega, lambda cosine: 0.5 + 0.5 * cosine, 0.5, streams)
     return _federation("fl60_text", keys, (omega / np.pi)[:, None] * vector, noise, links, features=vector)
 
@@ -122,20 +134,30 @@ def _federation(
     name: str,
     keys: NaturalKeys,
     mean: Floats,
-    noise: Floats,
+    noise: Callable[[int], Floats],
     links: tuple[ClientGraph, tuple[str, ...]],
     features: Floats | None = None,
 ) -> Federation:
-    """Points around +mean (label 0, first half) and -mean (label 1), split 80/20."""
-    label = np.repeat(np.arange(2), POINTS)
-    x = (np.where(label[:, None] == 0, 1, -1) * mean[:, None, :] + noise).astype(np.float32)
-    return Federation.from_clients(
-        [(points, label) for points in x],
-        task=Task("classification", inputs=(2,), classes=2),
-        seed=keys.seed,
-        val=keys.val,
-        test=0.2,
+    """Points around +mean (label 0, first half) and -mean (label 1), split 80/20; `noise` of the next so many clients.
+
+    Made in portions, as with a hundred thousand clients every step of it at once would take more memory than training.
+    """
+    n, size = len(mean), 2 * POINTS
+    side = np.repeat([1.0, -1.0], POINTS)[:, None]
+    x = np.empty((n, size, 2), np.float32)
+    for first in range(0, n, _CLIENTS):
+        some = mean[first : first + _CLIENTS, None, :]
+        x[first : first + _CLIENTS] = side * some + noise(len(some))
+    counts = np.full(n, size)
+    bounds = split_bounds(counts, None, keys.val, 0.2)
+    order = torch.from_numpy(shuffled(Streams(keys.seed), bounds[:, 0], counts, n * size))
+    return Federation(
         name=name,
+        task=Task("classification", inputs=(2,), classes=2),
+        x=torch.from_numpy(x).reshape(-1, 2)[order],
+        y=(order % size).ge(POINTS).long(),
+        bounds=bounds,
+        names=tuple(str(client) for client in range(n)),
         graph=links[0],
         features=(mean if features is None else features).astype(np.float32),
         notes=links[1],
