@@ -17,6 +17,7 @@ from tests.cli.printed import said
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     made = tuple(dataclasses.replace(work, steps=2) for work in workloads._WORKLOADS)
     monkeypatch.setattr(workloads, "_WORKLOADS", made)
+    monkeypatch.setattr("panacea.experiment.speed.engines._known", lambda *_: False)  # compiling takes a minute
 
 
 def test_the_table_names_engines_ratios_and_waits(capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,6 +15,7 @@ from panacea.errors import RequestError, RunFailure
 from panacea.experiment.speed import Bench, Curve, Plan, Point, Request, Row, check_growth, check_rows, measure_engines
 from panacea.experiment.speed import workloads as all_workloads
 from panacea.experiment.speed.baselines import plain_round
+from panacea.experiment.speed.engines import engine_keys
 from panacea.experiment.speed.growth import large_round, measure_growth
 from panacea.experiment.speed.measuring import WARM_UP, Timing, interleave, one_thread
 from panacea.experiment.speed.peers import Peers
@@ -45,6 +46,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """All workloads with two local steps."""
     made = tuple(dataclasses.replace(work, steps=2) for work in all_workloads._WORKLOADS)
     monkeypatch.setattr(all_workloads, "_WORKLOADS", made)
+    monkeypatch.setattr("panacea.experiment.speed.engines._known", lambda *_: False)  # compiling takes a minute
 
 
 def row(scores: dict[str, float | None], metric: str = "accuracy", seconds: float = 1.0) -> Row:
@@ -108,6 +110,7 @@ def test_what_loops_over_fewer_clients_is_multiplied(monkeypatch: pytest.MonkeyP
     few = dataclasses.replace(find_workload("W1"), steps=2, looped=2)
     monkeypatch.setattr(all_workloads, "_WORKLOADS", (few,))
     monkeypatch.setattr("panacea.experiment.speed.engines.interleave", fixed)
+    monkeypatch.setattr("panacea.experiment.speed.engines._known", lambda *_: False)
     (found,) = measure_engines(Request(only=("W1",)))
     assert found.scaled == ("plain", "sequential")
     assert found.timings["plain"].median == 2.5  # 5 clients instead of 2
@@ -147,6 +150,23 @@ def test_a_plain_round_is_the_mean_of_the_clients_descents() -> None:
     new = plain_round(network, [one, two], 0.1, torch.nn.functional.mse_loss)
     assert new.weight.item() == pytest.approx((0.2 + 0.8) / 2)  # type: ignore[union-attr, operator]
     assert network.weight.item() == 1.0  # the given one is left alone
+
+
+def test_engines_are_those_of_the_device_and_of_this_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("panacea.experiment.speed.engines._known", lambda *_: True)
+    assert list(engine_keys("cpu")[0]) == ["sequential", "vectorised", "compiled"]
+    assert engine_keys("cpu")[0]["compiled"] == {"engine": "vectorised", "engine.compile": True}
+    keys, notes = engine_keys("cpu", quick=True)
+    assert list(keys) == ["sequential", "vectorised"]
+    assert "--quick" in notes[0]
+    keys, notes = engine_keys("cuda", quick=True)
+    assert keys["vectorised"] == {"engine": "vectorised", "engine.capture": False}
+    assert keys["captured"] == {"engine": "vectorised", "engine.capture": True}
+    assert notes == []
+    monkeypatch.setattr("panacea.experiment.speed.engines._known", lambda *_: False)
+    keys, notes = engine_keys("cuda")
+    assert keys["vectorised"] == {"engine": "vectorised"}
+    assert "engine.capture" in notes[0]
 
 
 @pytest.mark.usefixtures("short")

@@ -213,7 +213,7 @@ def bench(
     ] = None,
     repeats: Annotated[int | None, typer.Option("--repeats", help="timed rounds of each; default by workload")] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="under a minute: fewer rounds, fewer steps, small sizes")
+        bool, typer.Option("--quick", help="under a minute: fewer rounds and steps, nothing compiled")
     ] = False,
     check: Annotated[bool, typer.Option("--check", help="compare with the targets; exit 1 if one is missed")] = False,
     out: Annotated[Path | None, typer.Option("--out", help="write JSON and figures there")] = None,

@@ -94,14 +94,19 @@ class Row:
         return abs(own.score - reference.score) <= tolerance * unit
 
 
-def engine_keys(device: str) -> tuple[dict[str, dict[str, Any]], list[str]]:
-    """The keys of every engine that exists for a device, and notes on those that do not."""
+def engine_keys(device: str, *, quick: bool = False) -> tuple[dict[str, dict[str, Any]], list[str]]:
+    """The keys of every engine that exists for a device, and notes on those that do not.
+
+    Compiling takes up to a minute for each network, so a `quick` look goes without.
+    """
     wanted: dict[str, dict[str, Any]] = {"sequential": {"engine": "sequential"}, "vectorised": dict(_VECTORISED)}
     notes = []
     if device == "cuda" and _known("engine.capture", False):
         wanted["vectorised"]["engine.capture"] = False
     name, key = ("compiled", "engine.compile") if device == "cpu" else ("captured", "engine.capture")
-    if _known(key, True):
+    if quick and name == "compiled":
+        notes.append("compiled is left out of --quick, for compiling alone may take a minute")
+    elif _known(key, True):
         wanted[name] = {**_VECTORISED, key: True}
     else:
         notes.append(f"{name}: this version has no key {key}")
@@ -125,7 +130,7 @@ def rounds_of(request: Request, work: Workload) -> int:
 
 def planned_rounds(request: Request) -> int:
     """All rounds there will be, for a progress bar; a peer that does not start takes no part."""
-    keys, _ = engine_keys(request.device)
+    keys, _ = engine_keys(request.device, quick=request.quick)
     return sum(
         (WARM_UP + rounds_of(request, work)) * (1 + len(keys) + len(request.peers.able(work)))
         for work in choose(request.only, request.device, quick=request.quick)
@@ -139,7 +144,7 @@ def measure_engines(request: Request, tell: Callable[[str], None] | None = None)
         request: what.
         tell: called after each round with what was run.
     """
-    keys, notes = engine_keys(request.device)
+    keys, notes = engine_keys(request.device, quick=request.quick)
     peak = gemm_peak(request.device)
     for work in choose(request.only, request.device, quick=request.quick):
         with ExitStack() as stack:
