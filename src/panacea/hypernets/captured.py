@@ -105,7 +105,6 @@ class _ServerGraph:
         held = _rebuilt(inputs, iter(self.inputs))
         self.graph = torch.cuda.CUDAGraph()
 
-
         def step() -> Outputs:
             return self.descent.step(lambda leaves: objective(leaves, held), self.rate)
 
