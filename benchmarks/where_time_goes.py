@@ -18,7 +18,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from panacea.core.round import run_round
-from panacea.experiment.speed.workloads import Workload, experiment_of, workloads
+from panacea.experiment.speed.workloads import Workload, choose, experiment_of
 
 KINDS = {
     "products": ("mm", "bmm", "addmm", "baddbmm"),
@@ -56,15 +56,13 @@ def shares(work: Workload, engine: str) -> tuple[float, dict[str, float]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", help="workloads whose name begins with this, e.g. W1")
+    parser.add_argument("--only", default="W1,W2,W3", help="workloads, by commas")
     options = parser.parse_args()
     torch.set_num_threads(1)
     columns = [*KINDS, "other operations", "outside"]
     print("| per cent of a round | ms | " + " | ".join(columns) + " |")
     print("| --- | ---: | " + " | ".join("---:" for _ in columns) + " |")
-    for work in workloads("cpu"):
-        if not work.key.startswith(options.only):
-            continue
+    for work in choose(options.only.split(","), "cpu"):
         for engine in ("sequential", "vectorised"):
             milliseconds, found = shares(work, engine)
             values = " | ".join(f"{100 * found[kind]:.0f}" for kind in columns)
