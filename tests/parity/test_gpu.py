@@ -63,6 +63,21 @@ def test_float32_and_twice_the_same(method: str) -> None:
     assert means[0] == pytest.approx(means[1], abs=1.0)
 
 
+def test_convolutions_twice_the_same_bits() -> None:
+    """With `engine.deterministic`."""
+    params = []
+    for _ in range(2):
+        federation, module = TARGETS["cnn"]()
+        flat = {
+            "data": "own", "method": "fedavg", "rounds": 5, "local_steps": 6, "cohort": 3, "lr": 0.05, "batch_size": 7,
+            "device": "cuda", "engine.deterministic": True,
+        }  # fmt: skip
+        experiment = Experiment(build_config(flat), federation, module)
+        play(experiment, 5)
+        params.append(experiment.state.server.params.cpu())
+    assert torch.equal(*params)
+
+
 def test_seeds_together_on_the_gpu(tmp_path: Path) -> None:
     """Five seeds in one call have the numbers they have alone."""
     found = []

@@ -9,6 +9,7 @@ from panacea.data.federation import Federation
 from panacea.engines.base import Engine, LocalSettings, Samples, Scores
 from panacea.engines.compiling import compile_kernel
 from panacea.engines.forward import prepare_for_loop
+from panacea.engines.precision import Precision
 from panacea.engines.sequential import SequentialEngine
 from panacea.engines.sizing import default_block, server_device
 from panacea.engines.vectorised import VectorisedEngine
@@ -34,6 +35,7 @@ def make_engine(
     captured: bool = True,
     precision: str = "float32",
     server: torch.device | None = None,
+    deterministic: bool = False,
     compiled: bool = False,
 ) -> Engine:
     """An engine by name, with the federation's samples on its device.
@@ -51,6 +53,7 @@ def make_engine(
         captured: on a GPU, local steps as captured graphs (vectorised).
         precision: of matrix products, see `panacea.engines.precision` (vectorised).
         server: where the server works, the device by default (vectorised).
+        deterministic: see `panacea.engines.precision` (vectorised).
         compiled: the gradient as compiled code, see `panacea.engines.compiling` (vectorised, on a CPU).
     """
     device = device or torch.device("cpu")
@@ -59,7 +62,8 @@ def make_engine(
     if precision == "bf16" and target.initial.dtype != torch.float32:
         raise RequestError("engine.precision=bf16 computes in float32; use dtype=float32")
     if name == "vectorised":
-        engine = VectorisedEngine(target, samples, local, block, forward, traced, captured, precision, server)
+        exactly = Precision(precision, device, deterministic)
+        engine = VectorisedEngine(target, samples, local, block, forward, traced, captured, exactly, server)
         if compiled:
             compile_kernel(engine)
         return engine

@@ -1,9 +1,9 @@
-"""How exactly matrix products are computed: `float32` (or float64), `tf32` on a GPU, or `bf16`.
+"""How exactly a GPU or CPU multiplies matrices: `float32` (or float64), `tf32`, `bf16`; and whether always alike.
 
 `tf32` keeps float32's range with ten bits of fraction in matrix products and convolutions; everything else stays
 exact. `bf16` runs the network in bfloat16 (eight bits) by torch's autocast; losses, gradients of parameters, steps and
 the server stay in float32. Both are choices of the user, never defaults: they change results, and are part of a run's
-identity.
+identity. `deterministic` lets a GPU use only routines that add up in one order, so that two runs give the same bits.
 """
 
 from __future__ import annotations
@@ -26,10 +26,17 @@ PRECISIONS = ("float32", "tf32", "bf16")
 
 @dataclass(frozen=True)
 class Precision:
-    """A named precision on a device."""
+    """A named precision on a device.
+
+    Attributes:
+        name: `float32` (as the data type says), `tf32` or `bf16`.
+        device: where.
+        deterministic: on a GPU, only routines that add up in one order.
+    """
 
     name: str
     device: torch.device
+    deterministic: bool = False
 
     def __post_init__(self) -> None:
         if self.name not in PRECISIONS:
@@ -43,15 +50,23 @@ class Precision:
         if self.device.type != "cuda":
             yield
             return
-        places: tuple[Any, ...] = (torch.backends.cuda.matmul, torch.backends.cudnn)
-        before = [place.allow_tf32 for place in places]
+        cudnn: Any = torch.backends.cudnn
+        wanted = (
+            (torch.backends.cuda.matmul, "allow_tf32", self.name == "tf32"),
+            (cudnn, "allow_tf32", self.name == "tf32"),
+            (cudnn, "deterministic", self.deterministic),
+        )
+        before = [getattr(place, name) for place, name, _ in wanted]
+        strict = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
         try:
-            for place in places:
-                place.allow_tf32 = self.name == "tf32"
+            for place, name, value in wanted:
+                setattr(place, name, value)
+            torch.use_deterministic_algorithms(self.deterministic, warn_only=True)
             yield
         finally:
-            for place, value in zip(places, before, strict=True):
-                place.allow_tf32 = value
+            for (place, name, _), value in zip(wanted, before, strict=True):
+                setattr(place, name, value)
+            torch.use_deterministic_algorithms(strict[0], warn_only=strict[1])
 
     def of_network(self) -> contextlib.AbstractContextManager[object]:
         """Around a forward pass."""

@@ -85,12 +85,12 @@ class VectorisedEngine:
         forward: str = "auto",
         traced: bool = False,
         captured: bool = False,
-        precision: str = "float32",
+        precision: Precision | None = None,
         server: torch.device | None = None,
     ) -> None:
         self.target, self.samples, self.local, self.block = target, samples, local, block
         self.home = target.initial.to(samples.device if server is None else server)
-        self.precision = Precision(precision, samples.device)
+        self.precision = precision or Precision("float32", samples.device)
         self.forward = build_forward(target, forward)
         fast = self.forward.kind != "loop"
         self.kernel: Kernel = TracedKernel(self._block_gradient) if traced and fast else self._block_gradient

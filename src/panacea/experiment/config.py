@@ -48,6 +48,9 @@ class EngineKeys(BaseModel):
         default="float32",
         description="of matrix products: as dtype says, tf32 (GPU), or bf16; the last two change results",
     )
+    deterministic: bool = Field(
+        default=False, description="only routines that add up in one order (GPU): two runs give the same bits"
+    )
     server: Literal["auto", "cpu", "device"] = Field(
         default="auto",
         description="where the server works: on the clients' device, or on a cpu; auto: by size",

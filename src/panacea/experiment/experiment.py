@@ -164,6 +164,7 @@ class Experiment:
             captured=config.engine_keys.capture,
             precision=config.engine_keys.precision,
             server=server_device(config.engine_keys.server, self.target, self.method.averages, config.device),
+            deterministic=config.engine_keys.deterministic,
             compiled=config.engine_keys.compile,
         )
 
