@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
 from panacea.engines.precision import Precision
 from panacea.errors import RequestError
+from panacea.experiment.config import build_config
+from panacea.experiment.experiment import Experiment
+from tests.parity.targets import TARGETS
 from tests.toy import outcome, play, toy_experiment
 
 
@@ -20,6 +24,29 @@ def test_bf16_is_near_and_not_equal() -> None:
     assert b.dtype == torch.float32
     assert 1e-6 < float((a - b).abs().max()) < 0.1
     assert all(torch.isfinite(value.double()).all() for value in outcome(rough).values())
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_bf16_runs_every_kind_of_layer(target: str) -> None:
+    federation, module = TARGETS[target]()
+    flat = {
+        "data": "own",
+        "method": "fedavg",
+        "local_steps": 3,
+        "cohort": 3,
+        "batch_size": 7,
+        "engine.precision": "bf16",
+    }
+    experiment = Experiment(build_config(flat), federation, module)
+    play(experiment, 2)
+    assert torch.isfinite(experiment.state.server.params).all()
+    ids = federation.train_ids
+    assert np.isfinite(experiment.engine.evaluate(*_models(experiment), ids, "train").loss).all()
+
+
+def _models(experiment: Experiment) -> tuple[torch.Tensor, torch.Tensor]:
+    rows = len(experiment.federation.train_ids)
+    return experiment.state.server.params.expand(rows, -1), experiment.state.statistics.common.expand(rows, -1)
 
 
 def test_wrong_ones_are_refused_in_one_line() -> None:

@@ -192,7 +192,7 @@ def _gates(from_input: Tensor, h: Tensor, w_hh: Tensor, b_hh: Tensor | None) -> 
     state_both, state_new = from_state.split((2 * size, size), dim=-1)
     reset, update = torch.sigmoid(input_both + state_both).split(size, dim=-1)
     new = torch.tanh(input_new + reset * state_new)
-    return torch.lerp(new, h, update)
+    return torch.lerp(new, h.to(new.dtype), update)  # the first state is exact even where the rest is not
 
 
 def _input_gates(x: Tensor, weight: Tensor, bias: Tensor | None) -> Iterable[Tensor]:
