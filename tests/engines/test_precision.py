@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -29,14 +31,8 @@ def test_bf16_is_near_and_not_equal() -> None:
 @pytest.mark.parametrize("target", TARGETS)
 def test_bf16_runs_every_kind_of_layer(target: str) -> None:
     federation, module = TARGETS[target]()
-    flat = {
-        "data": "own",
-        "method": "fedavg",
-        "local_steps": 3,
-        "cohort": 3,
-        "batch_size": 7,
-        "engine.precision": "bf16",
-    }
+    flat: dict[str, Any] = {"data": "own", "method": "fedavg", "local_steps": 3, "cohort": 3, "batch_size": 7}
+    flat["engine.precision"] = "bf16"
     experiment = Experiment(build_config(flat), federation, module)
     play(experiment, 2)
     assert torch.isfinite(experiment.state.server.params).all()

@@ -162,7 +162,8 @@ def test_groups() -> None:
     assert grouped(seeds, 5) == [[0], [1], [2], [3], [4]]
     mixed = [_config(seed=0), _config(seed=0, method="ditto"), _config(seed=1, lr=0.3), _config(seed=2, momentum=0.5)]
     assert grouped(mixed, 1) == [[0, 2], [1], [3]]
-    assert grouped([_config(seed=seed, engine="sequential") for seed in (0, 1)], 1) == [[0], [1]]
+    for alone in ({"engine": "sequential"}, {"engine.together": False}):
+        assert grouped([_config(seed=seed, **alone) for seed in (0, 1)], 1) == [[0], [1]]
     assert max(map(len, grouped([_config(seed=seed) for seed in range(25)], 1))) <= 10
 
 
@@ -170,8 +171,9 @@ def test_a_batch_together_and_apart(tmp_path: Path) -> None:
     """Through run directories: the same summaries, and a wrong request stops everything as before."""
     found = []
     for side in (True, False):
-        jobs = [Job(_config(seed=seed, rounds=12, out=str(tmp_path / str(side)))) for seed in range(3)]
-        results = run_batch(jobs, workers=1, pages=False, together=side)
+        keys = {"rounds": 12, "out": str(tmp_path / str(side)), "engine.together": side}
+        jobs = [Job(_config(seed=seed, **keys)) for seed in range(3)]
+        results = run_batch(jobs, workers=1, pages=False)
         assert [result.error for result in results] == [None] * 3
         found.append([result.summary for result in results])
     for a, b in zip(*found, strict=True):

@@ -89,8 +89,8 @@ def test_seeds_together_on_the_gpu(tmp_path: Path) -> None:
             "device": "cuda",
             "out": str(tmp_path / str(together)),
         }
-        jobs = [Job(build_config({**keys, "seed": seed})) for seed in range(5)]
-        found.append([one.summary for one in run_batch(jobs, workers=1, pages=False, together=together)])
+        jobs = [Job(build_config({**keys, "seed": seed, "engine.together": together})) for seed in range(5)]
+        found.append([one.summary for one in run_batch(jobs, workers=1, pages=False)])
     for a, b in zip(*found, strict=True):
         assert a is not None
         assert b is not None

@@ -92,11 +92,11 @@ def run_batch(
     stop: Stop | None = None,
     pages: bool = True,
     given: Given | None = None,
-    together: bool = True,
 ) -> list[Finished]:
     """Run all jobs; results in their order. A job that was finished before is read, a half-finished one goes on.
 
-    The numbers do not depend on `workers`, nor but for the last float bits on `together`. Processes are started by
+    The numbers do not depend on `workers`, nor but for the last float bits on `engine.together` (see
+    `replicas`). Processes are started by
     `spawn`: a Python script that asks for more than one needs ``if __name__ == "__main__":`` around its own work, as
     always with `multiprocessing`.
 
@@ -108,7 +108,6 @@ def run_batch(
             early: it is saved and can go on later, its error is `STOPPED_EARLY`.
         pages: whether runs get their `report.html` and figures.
         given: a federation or a network from Python, for all jobs.
-        together: whether runs that differ in the seed or in rates only advance in one call each (see `replicas`).
 
     Raises:
         Interrupted: Ctrl-C or SIGTERM; every run was saved first.
@@ -119,7 +118,7 @@ def run_batch(
     listener, given = listener or Listener(), given or Given()
     listener.on_start(jobs)
     count = min(workers or available_cores(), len(jobs))
-    groups = grouped([job.config for job in jobs], count) if together else [[number] for number in range(len(jobs))]
+    groups = grouped([job.config for job in jobs], count)
     if count <= 1:
         return _run_here(jobs, groups, listener, stop, pages, given)
     from panacea.experiment._crew import run_in_processes  # noqa: PLC0415  (only where there are several)
@@ -186,8 +185,8 @@ def grouped(configs: Sequence[ExperimentConfig], workers: int) -> list[list[int]
     for number, config in enumerate(configs):
         content = config.model_dump(mode="json", exclude=set(_APART))
         content["data"]["keys"].pop("seed", None)
-        kind = json.dumps(content, sort_keys=True)
-        kinds.setdefault(kind if config.engine.name == "vectorised" else f"alone {number}", []).append(number)
+        able = config.engine.name == "vectorised" and config.engine_keys.together
+        kinds.setdefault(json.dumps(content, sort_keys=True) if able else f"alone {number}", []).append(number)
     size = _MOST_TOGETHER
     while size > 1 and sum(-(-len(members) // size) for members in kinds.values()) < workers:
         size -= 1

@@ -48,6 +48,9 @@ class EngineKeys(BaseModel):
         default="float32",
         description="of matrix products: as dtype says, tf32 (GPU), or bf16; the last two change results",
     )
+    together: bool = Field(
+        default=True, description="runs of one command that differ in seeds or rates train in the same calls"
+    )
     deterministic: bool = Field(
         default=False, description="only routines that add up in one order (GPU): two runs give the same bits"
     )
