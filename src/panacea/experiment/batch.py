@@ -95,10 +95,9 @@ def run_batch(
 ) -> list[Finished]:
     """Run all jobs; results in their order. A job that was finished before is read, a half-finished one goes on.
 
-    The numbers do not depend on `workers`, nor but for the last float bits on `engine.together` (see
-    `replicas`). Processes are started by
-    `spawn`: a Python script that asks for more than one needs ``if __name__ == "__main__":`` around its own work, as
-    always with `multiprocessing`.
+    The numbers do not depend on `workers`, nor but for the last float bits on `engine.together` (see `replicas`).
+    Processes are started by `spawn`: a Python script that asks for more than one needs ``if __name__ ==
+    "__main__":`` around its own work, as always with `multiprocessing`.
 
     Args:
         jobs: the runs.
