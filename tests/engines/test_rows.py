@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from panacea.core.local import Local, fold_steps
+from panacea.engines.gradients import RowGradient
 from panacea.engines.rows import Party, Rows, largest_divisor
 from panacea.engines.vectorised import Request, VectorisedEngine
 from tests.toy import largest_difference, outcome, play, toy_experiment
@@ -44,6 +46,26 @@ def test_stretches_of_equal_length(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [len(stretch.x) for stretch in rows.stretches(12, 1, 7)] == [5, 5, 2]
     cut = [batch for stretch in stretches for batch in stretch.batches()]
     assert all(torch.equal(a[0].x, b[0].x) for a, b in zip(whole, cut, strict=True))
+
+
+def test_later_stretches_know_the_whole_number_of_steps() -> None:
+    """FedRep looks at it in every step."""
+    experiment = toy_experiment("fedrep", local_epochs=3, rounds=2)
+    engine, cohort = experiment.engine, experiment.cohort(1)
+    assert isinstance(engine, VectorisedEngine)
+    method, downloads = experiment.method, experiment.method.download(experiment.state.server, cohort)
+    kept, statistics = method.init_client(downloads), experiment.state.statistics.send(cohort)
+    whole = engine.train(method, downloads, kept, statistics, cohort)
+    rows = Rows((Party(engine.samples, cohort.ids, 1, "train"),))
+    counts = engine.local.steps_of(cohort.ids, None)
+    grad = RowGradient(engine, statistics, rows, counts)
+    local = Local(grad, engine.local.sgd(cohort.ids, statistics), rows.steps_of(counts))
+    carry, batches = method.start(downloads, kept, local), list(rows.batches(int(counts.max()), 1, 7))
+    for first, part in ((0, batches[:2]), (2, batches[2:])):
+        carry = fold_steps(method, carry, downloads, kept, grad.follow(iter(part), first), local, first)
+    uploads, mine = method.finish(carry, downloads, kept, local.steps)
+    assert torch.equal(whole.uploads.params, uploads.params)
+    assert torch.equal(whole.kept.params, mine.params)
 
 
 def test_largest_divisor() -> None:

@@ -87,7 +87,7 @@ def test_a_traced_kernel_gives_the_same_bits(name: str):
         given = arguments(eager, seed=seed)
         same = agree if name in MERGED else equal
         assert same(traced.kernel(*given), eager.kernel(*given))
-    assert traced.kernel.merged is (name in MERGED)
+    assert traced.kernel.merging is (name in MERGED)
     assert [run is not None for run in traced.kernel.traces.values()] == [True]  # one trace, and it was used
 
 
@@ -244,11 +244,33 @@ def test_a_merged_trace_that_is_wrong_is_not_used(monkeypatch: pytest.MonkeyPatc
         products = [torch.bmm(turned * (k + 1), x) for k in range(4)]
         return (products[0] - products[1] - products[2] - products[3],)
 
-    kernel = TracedKernel(difference)
-    found = kernel(torch.ones(1, 2, 2))
-    assert kernel.merged  # taken for a sum
-    assert list(kernel.traces.values()) == [None]
-    assert found[0].tolist() == difference(torch.ones(1, 2, 2))[0].tolist()
+    for wanted in (True, False):
+        kernel = TracedKernel(difference, merging=wanted)
+        found = kernel(torch.ones(1, 2, 2))
+        module = record(difference, (torch.ones(1, 2, 2),))
+        assert module is not None
+        assert module.meta["merged"]  # taken for a sum
+        assert list(kernel.traces.values()) == [None]
+        assert found[0].tolist() == difference(torch.ones(1, 2, 2))[0].tolist()
+
+
+def test_sums_that_are_not_wanted_merged_leave_the_function_as_it_is(monkeypatch: pytest.MonkeyPatch):
+    """Or a run that meets its shapes in another order would have other bits."""
+    from panacea.engines import merging
+
+    monkeypatch.setattr(merging, "_pays", lambda p, q: True)
+
+    def several(x: Tensor) -> tuple[Tensor, ...]:
+        turned = x.transpose(1, 2)
+        products = [torch.bmm(turned * (k + 1), x) for k in range(4)]
+        return (products[0] + products[1] + products[2] + products[3],)
+
+    given = torch.rand(2, 3, 5)
+    plain, merged = TracedKernel(several), TracedKernel(several, merging=True)
+    assert torch.equal(plain(given)[0], several(given)[0])
+    assert list(plain.traces.values()) == [None]
+    merged(given)
+    assert list(merged.traces.values()) != [None]
 
 
 def test_agreement_is_relative_to_the_largest_value():

@@ -109,6 +109,34 @@ def test_an_error_in_a_shared_call_finds_its_run(monkeypatch: pytest.MonkeyPatch
     assert [str(error) for error in errors] == ["None", "seed 1 cannot", "None"]
 
 
+def test_whoever_comes_first_the_rows_are_in_one_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Last bits may depend on a row's place, and a GPU has captured the steps of one engine."""
+    orders: set[tuple[int, ...]] = set()
+    original = VectorisedEngine.train_together
+
+    def noted(self: VectorisedEngine, requests: list[Request]) -> Any:
+        orders.add(tuple(request.party.samples.streams.seed for request in requests))
+        return original(self, requests)
+
+    monkeypatch.setattr(VectorisedEngine, "train_together", noted)
+    assert together([toy_experiment("fedavg", seed=seed, rounds=12) for seed in range(4)]) == [None] * 4
+    assert orders == {(0, 1, 2, 3)}
+
+
+def test_what_no_run_expects_is_raised_where_it_is_heard() -> None:
+    done: list[int] = []
+
+    def run(number: int, meeting: Meeting, asked: Callable[[], bool]) -> None:
+        if number == 1:
+            raise SystemExit("a user's network gave up")
+        meeting.join(number, toy_experiment("fedavg"))
+        done.append(number)
+
+    with pytest.raises(SystemExit, match="gave up"):
+        run_together(range(3), run)
+    assert sorted(done) == [0, 2]
+
+
 class Tied(Method):
     """A programme that holds something of its own run."""
 

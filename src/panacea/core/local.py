@@ -150,10 +150,16 @@ class Fold(Protocol):
 
 
 def fold_steps(
-    method: Method, carry: Tree, download: Tree, client: Tree, batches: Iterable[tuple[Batch, ...]], local: Local
+    method: Method,
+    carry: Tree,
+    download: Tree,
+    client: Tree,
+    batches: Iterable[tuple[Batch, ...]],
+    local: Local,
+    first: int = 0,
 ) -> Tree:
-    """One step after the other; a row stands still after its own number of steps."""
-    for t, drawn in enumerate(batches):
+    """One step after the other, from some step on; a row stands still after its own number of steps."""
+    for t, drawn in enumerate(batches, first):
         new = method.step(carry, download, client, drawn, local)
         carry = tree_where(t < local.steps, new, carry) if isinstance(local.steps, Tensor) else new
     return carry

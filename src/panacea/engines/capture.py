@@ -38,6 +38,7 @@ from panacea.engines.rows import Stretch, largest_divisor
 __all__ = ["StepGraphs"]
 
 _MOST_KINDS = 24  # captured at a time; each holds the memory of a step
+_MOST_SEEN = 1000  # kinds remembered
 _LONGEST = 0.25  # seconds that the steps of one graph take when they are launched one by one
 
 
@@ -64,18 +65,20 @@ class StepGraphs:
         grad: RowGradient,
     ) -> Tree:
         """All steps; see `panacea.core.local.fold_steps`, whose numbers these are."""
-        first = 0
+        first, ready = 0, set[int]()  # graphs that have this visit's values
         fixed = _Fixed(download, client, local.sgd.lr, local.steps, grad.keys)
         for stretch in stretches:
             kind = _kind(method, carry, fixed, stretch, local)
             graph = self._graph(kind, method, carry, fixed, stretch, local, grad)
             if graph is not None:
-                carry = graph.replay(carry, fixed, stretch, first, grad)
+                carry = graph.replay(carry, fixed, stretch, first, grad, fresh=id(graph) not in ready)
+                ready.add(id(graph))
             else:
                 started = time.perf_counter()
-                left = local if isinstance(local.steps, int) else replace(local, steps=local.steps - first)
                 batches = grad.follow(stretch.batches(), first)
-                carry = fold_steps(method, carry, download, client, batches, left)
+                carry = fold_steps(method, carry, download, client, batches, local, first)
+                if len(self.seen) >= _MOST_SEEN:  # programmes that hold something of one evaluation never come again
+                    self.seen.clear()
                 self.seen[kind] = (time.perf_counter() - started) / len(stretch.x)
             first += len(stretch.x)
         return carry
@@ -185,10 +188,12 @@ class _StepGraph:
         if self.ragged:
             self.step.add_(self.length)
 
-    def replay(self, carry: Tree, fixed: _Fixed, stretch: Stretch, first: int, grad: RowGradient) -> Tree:
-        """The steps of a stretch; returns the carry."""
+    def replay(
+        self, carry: Tree, fixed: _Fixed, stretch: Stretch, first: int, grad: RowGradient, *, fresh: bool
+    ) -> Tree:
+        """The steps of a stretch; returns the carry. The first one of a visit is `fresh`."""
         _write([*leaves(self.carry), self.statistics, self.loss], [*leaves(carry), grad.statistics, grad.loss])
-        if first == 0:
+        if fresh:
             _write(self.fixed.tensors(), fixed.tensors())
             _write(leaves(self.batches.present), leaves(stretch.present))
         place = grad.place + 0
@@ -237,7 +242,8 @@ def _content(value: object, depth: int = 0) -> Hashable:
         return type(value), tuple((name, _content(v, depth + 1)) for name, v in own)
     if isinstance(value, BaseModel):
         return type(value), value.model_dump_json()
-    if isinstance(value, FunctionType):
+    if isinstance(value, FunctionType) and depth < 4:
         cells = (cell.cell_contents for cell in value.__closure__ or ())
-        return value.__code__, tuple(_content(cell, depth + 1) for cell in cells)
+        held = (*cells, *(value.__defaults__ or ()))
+        return value.__code__, tuple(_content(one, depth + 1) for one in held)
     return value if isinstance(value, str | int | float | bool | None) else id(value)

@@ -54,7 +54,9 @@ def compile_kernel(engine: VectorisedEngine) -> None:
         warnings.warn("engine.compile=true has no effect on a network that runs client by client", stacklevel=2)
         return
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder()))
-    engine.kernel = CompiledKernel(engine._block_gradient, masked=bool(engine.target.statistics_layout.names))
+    engine.kernel = CompiledKernel(
+        engine._block_gradient, masked=bool(engine.target.statistics_layout.names), merging=engine.recurrent
+    )
 
 
 def cache_folder() -> Path:
@@ -77,17 +79,22 @@ class CompiledKernel:
 
     Attributes:
         kernels: the compiled code by shapes; None where the traced one is used instead.
+        exact: the same, by shapes that need no padding.
         waited: seconds spent on compiling.
     """
 
-    def __init__(self, function: Kernel, masked: bool) -> None:
+    def __init__(self, function: Kernel, masked: bool, merging: bool = False) -> None:
         self.function, self.masked = function, masked
-        self.traced = TracedKernel(function)
+        self.traced = TracedKernel(function, merging)
         self.kernels: dict[Signature, Kernel | None] = {}
+        self.exact: dict[Signature, Kernel] = {}
         self.waited = 0.0
 
     def __call__(self, *arguments: *Arguments) -> tuple[Tensor, ...]:
         """What the function returns."""
+        run = self.exact.get(tuple(None if a is None else a.shape for a in arguments))
+        if run is not None:  # nothing to pad, as in most steps of a run
+            return replay(run, tuple(None if a is None else a.contiguous() for a in arguments))
         given = _padded(arguments, self.masked)
         shapes = tuple(None if a is None else a.shape for a in given)
         if shapes not in self.kernels:
@@ -95,6 +102,8 @@ class CompiledKernel:
         run = self.kernels[shapes]
         if run is None:
             return self.traced(*arguments)
+        if shapes == tuple(None if a is None else a.shape for a in arguments):
+            self.exact[shapes] = run
         rows, found = len(arguments[0]), replay(run, given)
         return found if len(given[0]) == rows else tuple(result[:rows] for result in found)
 

@@ -25,7 +25,7 @@ def pool_before_relu(graph: fx.Graph, modules: Mapping[str, nn.Module]) -> None:
         relu = pool.args[0] if pool.args else None
         if not (_pools(pool, modules) and isinstance(relu, fx.Node) and _rectifies(relu, modules)):
             continue
-        before = relu.args[0]
+        before = relu.args[0] if relu.args else None
         if len(relu.users) > 1 or not isinstance(before, fx.Node) or len(before.users) > 1:
             continue  # a ReLU that writes into its input would be seen by the input's other users
         pool.replace_all_uses_with(relu)

@@ -9,6 +9,7 @@ identity. `deterministic` lets a GPU use only routines that add up in one order,
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -43,6 +44,8 @@ class Precision:
             raise unknown("engine.precision", self.name, PRECISIONS)
         if self.name == "tf32" and self.device.type != "cuda":
             raise RequestError("engine.precision=tf32 needs device=cuda; use float32 or bf16 on a CPU")
+        if self.deterministic:
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what cuBLAS asks for
 
     @contextlib.contextmanager
     def of_products(self) -> Iterator[None]:

@@ -35,13 +35,14 @@ def default_block(target: TargetModel, batch_size: int, device: str) -> int:
             hook.remove()
     row = target.initial.element_size() * (4 * target.layout.size + batch_size * outputs)
     if device == "cuda":
-        return int(max(1, min(65_536, _gpu_bytes() // row)))
+        most = int(max(1, min(65_536, _gpu_bytes() // row)))
+        return 1 << (most.bit_length() - 1)  # coarse, and by all of its memory: the same command is the same run
     return int(max(1, min(1024, _CPU_BYTES // row)))
 
 
 def _gpu_bytes() -> int:
-    """What a block may take of a GPU's free memory."""
-    return int(0.4 * torch.cuda.mem_get_info()[0]) if torch.cuda.is_available() else 4 * 2**30
+    """What a block may take of a GPU's memory."""
+    return int(0.3 * torch.cuda.mem_get_info()[1]) if torch.cuda.is_available() else 4 * 2**30
 
 
 _LITTLE = 1 << 17  # numbers that a CPU averages before a GPU has begun

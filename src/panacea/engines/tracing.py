@@ -102,19 +102,22 @@ class TracedKernel:
     """A kernel that is traced once per signature of its arguments, and checked against itself.
 
     Results may depend on the arguments only, not on what was traced before: a run that is resumed repeats its bits. A
-    trace gives the function's bits, so that any signature can do without one; where sums were merged it does not, and
+    trace gives the function's bits, so that any signature can do without one; where sums are merged it does not, and
     every signature is traced.
+
+    Attributes:
+        traces: by signature; None where the function itself is called.
+        merging: whether traces with merged sums are wanted: for networks with a recurrence, which gain by them.
     """
 
-    def __init__(self, function: Kernel) -> None:
-        self.function = function
+    def __init__(self, function: Kernel, merging: bool = False) -> None:
+        self.function, self.merging = function, merging
         self.traces: dict[Signature, Kernel | None] = {}
-        self.merged = False
 
     def __call__(self, *arguments: Tensor | None) -> tuple[Tensor, ...]:
         """What the function returns."""
         signature = signature_of(arguments)
-        if signature not in self.traces and (self.merged or len(self.traces) < _MOST_TRACES):
+        if signature not in self.traces and (self.merging or len(self.traces) < _MOST_TRACES):
             self._make_room()
             self.traces[signature], result = self._checked(arguments)
             return result
@@ -130,9 +133,8 @@ class TracedKernel:
         expected = self.function(*arguments)
         try:
             module = record(self.function, arguments)
-            if module is None:
+            if module is None or (module.meta["merged"] and not self.merging):
                 return None, expected
-            self.merged |= module.meta["merged"]
             run = as_straight_line(module)
             found = replay(run, arguments)
         except Exception:  # a module that cannot be recorded simply stays as it is

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from panacea.core.local import Local, Sgd, fold_steps, run_local
 from panacea.core.method import Method
@@ -93,7 +93,9 @@ class VectorisedEngine:
         self.precision = precision or Precision("float32", samples.device)
         self.forward = build_forward(target, forward)
         fast = self.forward.kind != "loop"
-        self.kernel: Kernel = TracedKernel(self._block_gradient) if traced and fast else self._block_gradient
+        self.recurrent = any(isinstance(m, nn.RNNBase | nn.RNNCellBase) for m in target.original.modules())
+        recorded = traced and fast
+        self.kernel: Kernel = TracedKernel(self._block_gradient, self.recurrent) if recorded else self._block_gradient
         self.graphs = StepGraphs() if captured and fast and samples.device.type == "cuda" else None
         self.gradient_evaluations = 0
         self.together: Callable[[Request], Trained] | None = None
@@ -229,7 +231,7 @@ class VectorisedEngine:
         samples = self.samples if samples is None else samples
         with self.precision.of_products(), self.precision.of_network():
             device = samples.device
-            own = params.to(device), statistics.to(device)
+            own = _moved(params, device), _moved(statistics, device)
             return Scorer(self.forward, self.target, samples, self.block)(*own, ids, split)
 
 
@@ -246,8 +248,15 @@ def _sgd(pieces: Sequence[Request], like: Tensor) -> Sgd:
 
 def _placed(tree: Tree, device: torch.device) -> Tree:
     """On a device; nothing is copied that is there."""
-    back = device.type == "cpu"  # what is read on the host next must have arrived
-    return tree_map(lambda t: t if t.device == device else t.to(device, non_blocking=not back), tree)
+    return tree_map(lambda t: _moved(t, device), tree)
+
+
+def _moved(values: Tensor, device: torch.device) -> Tensor:
+    """On a device; one row for all stays one row. What is read on the host next must have arrived."""
+    if values.device == device:
+        return values
+    one = values[:1] if len(values) > 1 and values.stride(0) == 0 else values
+    return one.to(device, non_blocking=device.type != "cpu").expand_as(values)
 
 
 def _stacked(trees: Sequence[Tree]) -> Tree:

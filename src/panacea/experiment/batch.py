@@ -101,7 +101,8 @@ def run_batch(
 
     Args:
         jobs: the runs.
-        workers: processes, each with one torch thread; by default one per core, never more than jobs; 1 = this process.
+        workers: processes, each with one torch thread; by default one per core (on a GPU at most four), never more
+            than jobs; 1 = this process.
         listener: told of progress.
         stop: asked after every evaluation with the job's number and its line of `metrics.jsonl`; True ends the job
             early: it is saved and can go on later, its error is `STOPPED_EARLY`.
@@ -116,8 +117,11 @@ def run_batch(
         raise RequestError(f"workers={workers}: at least one is needed")
     listener, given = listener or Listener(), given or Given()
     listener.on_start(jobs)
+    configs = [job.config for job in jobs]
     count = min(workers or available_cores(), len(jobs))
-    groups = grouped([job.config for job in jobs], count)
+    if workers is None and any(config.device != "cpu" for config in configs) and _GPU.exists():
+        count = min(count, len(grouped(configs, 1)), _GPU_PROCESSES)  # a GPU gains by rows, not by processes
+    groups = grouped(configs, count)
     if count <= 1:
         return _run_here(jobs, groups, listener, stop, pages, given)
     from panacea.experiment._crew import run_in_processes  # noqa: PLC0415  (only where there are several)
@@ -171,6 +175,7 @@ def interrupted(done: int, of: int) -> Interrupted:
 
 
 _MOST_TOGETHER = 10
+_GPU, _GPU_PROCESSES = Path("/dev/nvidiactl"), 4  # there where CUDA can be; torch need not be imported to know
 _APART = ("seed", "lr", "server_lr", "server_steps", "out", "track")
 
 

@@ -79,7 +79,7 @@ class Meeting:
         """Train once everybody who is here wants something."""
         if not self.wanted or len(self.wanted) < len(self.present):
             return
-        waiting, self.wanted = self.wanted, {}
+        waiting, self.wanted = dict(sorted(self.wanted.items())), {}  # whoever came first, the rows are in one order
         groups: list[list[int]] = []
         for number, (engine, request) in waiting.items():
             for group in groups:
@@ -115,7 +115,8 @@ def _alike(first: tuple[VectorisedEngine, Request], second: tuple[VectorisedEngi
     """Whether two requests can be one call: the same programme on networks of one shape."""
     (engine, a), (other, b) = first, second
     same_network = (
-        engine.target.layout == other.target.layout
+        engine.target.task == other.target.task
+        and engine.target.layout == other.target.layout
         and engine.target.statistics_layout == other.target.statistics_layout
         and type(engine.target.original) is type(other.target.original)
         and engine.forward.kind == other.forward.kind
@@ -157,8 +158,14 @@ def _same(a: Any, b: Any) -> bool:
         return a.shape == b.shape and bool((a == b).all())
     if isinstance(a, FunctionType) and isinstance(b, FunctionType):
         held = [[cell.cell_contents for cell in one.__closure__ or ()] for one in (a, b)]
-        return a.__code__ is b.__code__ and all(x is y for x, y in zip(*held, strict=True))
-    return a is b or a == b if isinstance(a, str | int | float | None) or callable(a) else True
+        same = a.__code__ is b.__code__ and a.__defaults__ == b.__defaults__
+        return same and all(x is y for x, y in zip(*held, strict=True))
+    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
+        return len(a) == len(b) and all(map(_same, a, b))
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(_same(value, b[name]) for name, value in a.items())
+    simple = isinstance(a, str | int | float | None) or isinstance(b, str | int | float | None)
+    return a is b or a == b if simple or callable(a) else type(a) is type(b)
 
 
 def run_together(numbers: Sequence[int], run: Callable[[int, Meeting, Callable[[], bool]], None]) -> None:
@@ -167,21 +174,27 @@ def run_together(numbers: Sequence[int], run: Callable[[int, Meeting, Callable[[
     Args:
         numbers: of the runs.
         run: does one run; it joins the meeting itself, and asks whether to stop (Ctrl-C reaches the main thread only).
-            It may raise nothing.
+            What it raises is raised here, after the others are done.
     """
     meeting = Meeting(present=set(numbers))  # nothing is trained before everybody had a chance to join
+
+    failed: list[BaseException] = []
 
     def thread(number: int) -> None:
         with meeting.baton:
             try:
                 run(number, meeting, lambda: interrupter.requested)
+            except BaseException as error:  # raised again below: nobody hears a thread
+                failed.append(error)
             finally:
                 meeting.leave(number)
 
     with Interrupter() as interrupter:
-        threads = [threading.Thread(target=thread, args=(number,), name=f"run {number}") for number in numbers]
+        threads = [threading.Thread(target=thread, args=(number,), daemon=True) for number in numbers]
         for one in threads:
             one.start()
         for one in threads:
             while one.is_alive():
-                one.join(0.2)  # in pieces, so that a signal is heard
+                one.join(0.2)  # in pieces, so that a signal is heard; a second one ends everything at once
+    if failed:
+        raise failed[0]
