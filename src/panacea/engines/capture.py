@@ -23,6 +23,7 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace
 from types import FunctionType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from pydantic import BaseModel
@@ -197,8 +198,10 @@ class _StepGraph:
             _write(self.fixed.tensors(), fixed.tensors())
             _write(leaves(self.batches.present), leaves(stretch.present))
         place = grad.place + 0
-        self.place.fill_(place)
-        self.step.fill_(first)
+        if self.fixed.keys is not None:
+            self.place.fill_(place)
+        if self.ragged:
+            self.step.fill_(first)
         own, repeats = self.batches, len(stretch.x) // self.length
         for number in range(repeats):
             now = slice(number * self.length, (number + 1) * self.length)
@@ -223,12 +226,17 @@ def _write(buffers: list[Tensor], values: list[Tensor]) -> None:
 # --- kinds ------------------------------------------------------------------------------------------------------------
 
 
+_contents: WeakKeyDictionary[Method, Hashable] = WeakKeyDictionary()  # a method is the same for all of a run
+
+
 def _kind(method: Method, carry: Tree, fixed: _Fixed, stretch: Stretch, local: Local) -> Hashable:
     """Everything that is not the value of a tensor."""
     trees = (carry, fixed.download, fixed.client, fixed.rate, fixed.steps, stretch.x, stretch.y, stretch.present)
     shapes = tuple((name, t.shape, t.dtype) for tree in trees for name, t in _named(tree))
     numbers = tuple(value for value in (fixed.rate, fixed.steps) if not isinstance(value, Tensor))
-    return _content(method), shapes, numbers, local.sgd.momentum, local.sgd.weight_decay, local.sgd.clip
+    if method not in _contents:
+        _contents[method] = _content(method)
+    return _contents[method], shapes, numbers, local.sgd.momentum, local.sgd.weight_decay, local.sgd.clip
 
 
 def _named(tree: Tree) -> Iterator[tuple[str, Tensor]]:
