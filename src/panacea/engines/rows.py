@@ -59,9 +59,10 @@ class Stretch:
 
     def batches(self) -> Iterator[tuple[Batch, ...]]:
         """One tuple of batches for every step."""
-        for x, y, weight in zip(self.x.unbind(0), self.y.unbind(0), self.weight.unbind(0), strict=True):
-            parts = zip(x.unbind(0), y.unbind(0), weight.unbind(0), strict=True)
-            yield tuple(Batch(*part, self.present) for part in parts)
+        draws = self.x.shape[1]
+        xs, ys, weights = (values.flatten(0, 1).unbind(0) for values in (self.x, self.y, self.weight))
+        each = [Batch(x, y, weight, self.present) for x, y, weight in zip(xs, ys, weights, strict=True)]
+        yield from (tuple(each[i : i + draws]) for i in range(0, len(each), draws))
 
 
 @dataclass(frozen=True)
