@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import time
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
 from panacea.core.local import Local, fold_steps
+from panacea.core.types import Cohort
+from panacea.engines.capture import StepGraphs
 from panacea.engines.gradients import RowGradient
 from panacea.engines.rows import Party, Rows, largest_divisor
 from panacea.engines.vectorised import Request, VectorisedEngine
+from panacea.experiment.experiment import Experiment
 from tests.toy import largest_difference, outcome, play, toy_experiment
 
 
@@ -66,6 +72,33 @@ def test_later_stretches_know_the_whole_number_of_steps() -> None:
     uploads, mine = method.finish(carry, downloads, kept, local.steps)
     assert torch.equal(whole.uploads.params, uploads.params)
     assert torch.equal(whole.kept.params, mine.params)
+
+
+def test_a_step_takes_what_a_step_takes_and_not_what_the_first_one_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By it is decided how many steps a captured graph holds; the first of a kind runs on any device."""
+    experiment = toy_experiment("fedavg", local_steps=6)
+    engine, cohort, steps = experiment.engine, experiment.cohort(1), []
+    assert isinstance(engine, VectorisedEngine)
+    kernel = engine.kernel
+
+    def slow_at_first(*arguments: Any) -> Any:
+        steps.append(1)
+        time.sleep(0.3 if len(steps) == 1 else 0)
+        return kernel(*arguments)
+
+    expected = engine.train(experiment.method, *_sent(experiment, cohort), cohort)
+    engine.graphs = StepGraphs()
+    monkeypatch.setattr(engine, "kernel", slow_at_first)
+    found = engine.train(experiment.method, *_sent(experiment, cohort), cohort)
+    assert torch.equal(expected.uploads.params, found.uploads.params)
+    assert torch.equal(expected.loss, found.loss)
+    (seconds,) = engine.graphs.seen.values()
+    assert seconds < 0.1
+
+
+def _sent(experiment: Experiment, cohort: Cohort) -> tuple[Any, Any, torch.Tensor]:
+    downloads = experiment.method.download(experiment.state.server, cohort)
+    return downloads, experiment.method.init_client(downloads), experiment.state.statistics.send(cohort)
 
 
 def test_largest_divisor() -> None:

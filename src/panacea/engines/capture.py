@@ -33,6 +33,7 @@ from panacea.core.graphs import captured_in
 from panacea.core.local import Local, fold_steps
 from panacea.core.method import Method
 from panacea.core.records import Tree, leaves, named_leaves, tree_map, tree_where
+from panacea.core.types import Batch
 from panacea.engines.gradients import RowGradient
 from panacea.engines.rows import Stretch, largest_divisor
 
@@ -75,12 +76,13 @@ class StepGraphs:
                 carry = graph.replay(carry, fixed, stretch, first, grad, fresh=id(graph) not in ready)
                 ready.add(id(graph))
             else:
-                started = time.perf_counter()
-                batches = grad.follow(stretch.batches(), first)
+                begun: list[float] = []
+                batches = _noted(grad.follow(stretch.batches(), first), begun)
                 carry = fold_steps(method, carry, download, client, batches, local, first)
                 if len(self.seen) >= _MOST_SEEN:  # programmes that hold something of one evaluation never come again
                     self.seen.clear()
-                self.seen[kind] = (time.perf_counter() - started) / len(stretch.x)
+                begun.append(time.perf_counter())
+                self.seen[kind] = min(b - a for a, b in itertools.pairwise(begun))  # the first waits for libraries
             first += len(stretch.x)
         return carry
 
@@ -212,6 +214,13 @@ class _StepGraph:
         grad.unscored += repeats * self.unscored
         grad.place = place + repeats * self.calls
         return _copied(self.carry)
+
+
+def _noted(batches: Iterator[tuple[Batch, ...]], begun: list[float]) -> Iterator[tuple[Batch, ...]]:
+    """The same batches; notes when each step begins."""
+    for drawn in batches:
+        begun.append(time.perf_counter())
+        yield drawn
 
 
 def _copied(value: Any) -> Any:
