@@ -5,17 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
+from panacea.engines.drawing import DrawGraphs
+from panacea.engines.rows import Party, Rows
 from panacea.engines.vectorised import VectorisedEngine
 from panacea.experiment.batch import Job, run_batch
 from panacea.experiment.config import build_config
 from panacea.experiment.experiment import Experiment
+from panacea.experiment.replicas import Meeting, run_together
 from panacea.experiment.runner import run_experiment
 from panacea.methods import method_names
 from tests.parity.targets import TARGETS
-from tests.toy import largest_difference, play, toy_experiment, trajectory
+from tests.toy import largest_difference, outcome, play, toy_experiment, trajectory
 
 pytestmark = [
     pytest.mark.gpu,
@@ -95,6 +99,44 @@ def test_seeds_together_on_the_gpu(tmp_path: Path) -> None:
         assert a is not None
         assert b is not None
         assert a["mean"] == pytest.approx(b["mean"], abs=1.0)
+
+
+def test_batches_drawn_by_a_graph_are_the_same() -> None:
+    """Of two runs in one call, several times; and again after an attacker has changed its labels."""
+    flat = {"data": "fl60", "method": "fedavg", "device": "cuda", "rounds": 1}
+    samples = [Experiment(build_config({**flat, "seed": seed})).engine.samples for seed in (0, 1)]
+    graphs = DrawGraphs()
+    for round in range(1, 9):
+        if round == 5:
+            first, end = samples[0].bounds[3, :2]
+            samples[0].replace_targets(int(first), 1 - samples[0].y[first:end])
+        ids = np.random.default_rng(round).choice(60, (2, 5), replace=False)
+        rows = Rows(tuple(Party(own, np.sort(ids[n]), round, "train") for n, own in enumerate(samples)))
+        ours, expected = list(graphs.stretches(rows, 50, 2, 64)), list(rows.stretches(50, 2, 64))
+        assert len(ours) == len(expected) == 1
+        for name in ("x", "y", "weight"):
+            assert torch.equal(getattr(ours[0], name), getattr(expected[0], name))
+    assert len(graphs.graphs) == 2
+
+
+@pytest.mark.parametrize("method", ["panacea", "sfl", "ditto"])
+def test_runs_in_lanes_of_their_own(method: str) -> None:
+    """Servers of several runs work at the same time, and nobody reads what another has not finished."""
+
+    def made() -> list[Experiment]:
+        return [toy_experiment(method, device="cuda", rounds=12, seed=seed) for seed in range(4)]
+
+    alone, others = made(), made()
+    for experiment in alone:
+        run_experiment(experiment)
+
+    def run(number: int, meeting: Meeting, asked: object) -> None:
+        meeting.join(number, others[number])
+        run_experiment(others[number])
+
+    run_together(range(len(others)), run)
+    for one, other in zip(alone, others, strict=True):
+        assert largest_difference(outcome(one), outcome(other)) < 1e-9
 
 
 def test_captured_steps_equal_those_taken_one_by_one() -> None:

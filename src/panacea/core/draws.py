@@ -16,7 +16,7 @@ from torch import Tensor
 from panacea.core.random import Keys, sample_batches, torch_mix
 from panacea.core.transfer import on_device
 
-__all__ = ["device_batches", "drawn_batches"]
+__all__ = ["counters", "device_batches", "drawn_at_once", "drawn_batches", "even_batches"]
 
 _GOLDEN = -0x61C8864680B583EB  # as signed 64 bits
 _SIGN = -(2**63)
@@ -35,7 +35,7 @@ def device_batches(keys: Keys, counts: npt.NDArray[np.int64], steps: int, batch:
     words = on_device(keys.view(np.int64), device)
     sizes = np.unique(counts)
     if len(sizes) == 1:
-        return _draw(words, int(sizes[0]), steps, width).transpose(0, 1).contiguous()
+        return even_batches(words, int(sizes[0]), steps, width)
     out = torch.zeros((len(keys), steps, width), dtype=torch.int64, device=device)
     for n in sizes:
         rows = on_device(np.flatnonzero(counts == n), device)
@@ -44,13 +44,24 @@ def device_batches(keys: Keys, counts: npt.NDArray[np.int64], steps: int, batch:
     return out.transpose(0, 1).contiguous()
 
 
+def even_batches(words: Tensor, n: int, steps: int, width: int) -> Tensor:
+    """``[steps, rows, width]`` for rows that all have n samples, from the words of their keys."""
+    return _draw(words, n, steps, width).transpose(0, 1).contiguous()
+
+
+def drawn_at_once(n: int, width: int) -> bool:
+    """Whether such batches are a fixed sequence of operations: no look at values whether to draw again."""
+    return n <= 8 * width
+
+
 @lru_cache(maxsize=16)
-def _counters(count: int, device: torch.device) -> Tensor:
+def counters(count: int, device: torch.device) -> Tensor:
+    """``[count]``: what a key is mixed with for each of its numbers."""
     return torch_mix(torch.arange(1, count + 1, dtype=torch.int64, device=device) * _GOLDEN)
 
 
 def _bits(keys: Tensor, count: int) -> Tensor:
-    return torch_mix(keys[..., None] ^ _counters(count, keys.device))
+    return torch_mix(keys[..., None] ^ counters(count, keys.device))
 
 
 def _positions(keys: Tensor, n: int, steps: int, size: int) -> Tensor:
@@ -60,7 +71,7 @@ def _positions(keys: Tensor, n: int, steps: int, size: int) -> Tensor:
 
 def _draw(keys: Tensor, n: int, steps: int, size: int) -> Tensor:
     """``[rows, steps, size]``; see `random._draw`, which this follows line by line."""
-    if n <= 8 * size:
+    if drawn_at_once(n, size):
         order = (_bits(keys, steps * n) ^ _SIGN).reshape(len(keys), steps, n).argsort(dim=-1)
         return order if size == n else order[..., :size].sort(dim=-1).values
     drawn, redrawn = _positions(keys, n, steps, size), keys

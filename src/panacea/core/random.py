@@ -25,6 +25,7 @@ Keys = npt.NDArray[np.uint64]
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _M1 = np.uint64(0xBF58476D1CE4E5B9)
 _M2 = np.uint64(0x94D049BB133111EB)
+_WORD = 2**64 - 1
 
 
 def mix(z: Keys) -> Keys:
@@ -51,9 +52,18 @@ def uniform(keys: Keys, count: int, start: int = 0) -> npt.NDArray[np.float64]:
     return (bits(keys, count, start) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
+def _mixed(z: int) -> int:
+    """`mix` of one word: Python's own integers are ten times as fast as NumPy's scalars."""
+    z &= _WORD
+    z = ((z ^ (z >> 30)) * int(_M1)) & _WORD
+    z = ((z ^ (z >> 27)) * int(_M2)) & _WORD
+    return z ^ (z >> 31)
+
+
 @lru_cache(maxsize=256)
-def _purpose_word(purpose: str) -> int:
-    return int.from_bytes(hashlib.blake2b(purpose.encode(), digest_size=8).digest(), "little")
+def _purpose_key(seed: int, purpose: str) -> int:
+    word = int.from_bytes(hashlib.blake2b(purpose.encode(), digest_size=8).digest(), "little")
+    return _mixed(_mixed(seed + int(_GOLDEN)) ^ word)
 
 
 class Streams:
@@ -70,14 +80,15 @@ class Streams:
     def keys(self, purpose: str, round: int, clients: npt.ArrayLike) -> Keys:
         """One key per client, ``[clients]``."""
         with np.errstate(over="ignore"):
-            key = mix(np.asarray(self.seed & (2**64 - 1), dtype=np.uint64) + _GOLDEN)
-            key = mix(key ^ np.uint64(_purpose_word(purpose)))
-            key = mix(key + np.uint64(round + 1) * _GOLDEN)
-            return mix(key + (np.asarray(clients, dtype=np.uint64) + np.uint64(1)) * _M1)
+            each = (np.asarray(clients, dtype=np.uint64) + np.uint64(1)) * _M1
+            return mix(each + np.uint64(self._round_key(purpose, round)))
 
     def key(self, purpose: str, round: int = 0, client: int = 0) -> int:
         """The key of one stream, an integer below 2**64."""
-        return int(self.keys(purpose, round, client))
+        return _mixed(self._round_key(purpose, round) + (client + 1) * int(_M1))
+
+    def _round_key(self, purpose: str, round: int) -> int:
+        return _mixed(_purpose_key(self.seed, purpose) + (round + 1) * int(_GOLDEN))
 
     def numpy(self, purpose: str, round: int = 0, client: int = 0) -> np.random.Generator:
         """A NumPy generator at the start of a stream, for everything that is not in a hot path."""

@@ -115,6 +115,11 @@ class Samples:
         """Of one sample's input, as the network is given it."""
         return max(1, self.x[0].numel() * self.dtype.itemsize)
 
+    @property
+    def marked(self) -> bool:
+        """Whether some inputs are given out changed."""
+        return self._marks is not None
+
     def gather(self, index: Tensor) -> tuple[Tensor, Tensor]:
         """Samples at flat positions of any shape."""
         flat = index.reshape(-1)

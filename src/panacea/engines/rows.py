@@ -6,7 +6,7 @@ network and batch size; they may differ in data, seed, learning rate, number of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from panacea.core.draws import drawn_batches
+from panacea.core.random import Keys
 from panacea.core.transfer import on_device
 from panacea.core.types import Batch, ClientIds
 from panacea.engines.base import Samples
@@ -91,11 +92,11 @@ class Rows:
     def stretches(self, steps: int, draws: int, batch_size: int, *, even: bool = False) -> Iterator[Stretch]:
         """The same in stretches of as many steps as may be gathered at once, all of them equally long if asked for."""
         places, sizes = self._positions(steps, draws, batch_size)
-        width = places[0].shape[-1]
+        width = places.shape[-1]
         first = self.parties[0].samples
         real = np.arange(width) < sizes[:, None]
         if real.all():
-            present, equal = None, places[0].new_full((1, 1), 1 / width, dtype=first.dtype).expand(real.shape)
+            present, equal = None, places.new_full((1, 1), 1 / width, dtype=first.dtype).expand(real.shape)
         else:
             present = on_device(real, first.device)
             equal = on_device(real / real.sum(axis=1, keepdims=True), first.device, first.dtype)
@@ -103,29 +104,36 @@ class Rows:
         length = max(1, min(steps, _GATHER_BYTES[first.device.type] // max(1, one)))
         length = largest_divisor(steps, length) if even else length
         for begin in range(0, steps, length):
-            x, y = self._gathered([place[begin : begin + length] for place in places])
+            x, y = self.gathered(places[begin : begin + length])
             missing = first.task.missing
             weight = first.shares(y, present) if missing else equal.expand(*x.shape[:2], *equal.shape)
             yield Stretch(x, y, weight, present)
 
-    def _positions(self, steps: int, draws: int, batch_size: int) -> tuple[list[Tensor], npt.NDArray[np.int64]]:
-        """Where every party's samples of every step are, ``[steps, draws, rows, B]``, and how many a row really has.
+    def keys(self, draw: int) -> Keys:
+        """``[rows]``: of the rows' streams of batches."""
+        each = [p.samples.streams.keys(f"{p.purpose} batches {draw}", p.round, p.ids) for p in self.parties]
+        return np.concatenate(each)
+
+    def starts(self) -> Tensor:
+        """``[rows, 1]``: where the samples of each row begin."""
+        starts = np.concatenate([p.samples.bounds[p.ids, :1] for p in self.parties])
+        return on_device(starts, self.parties[0].samples.device)
+
+    def _positions(self, steps: int, draws: int, batch_size: int) -> tuple[Tensor, npt.NDArray[np.int64]]:
+        """Where every row's samples of every step are, ``[steps, draws, rows, B]``, and how many a row really has.
 
         Draw d of step t is the same whatever the number of draws, so a method with two batches a step sees in its
         first one what FedAvg sees. A batch of all parties is drawn at once.
         """
         device = self.parties[0].samples.device
         counts = np.concatenate([p.samples.counts("train", p.ids) for p in self.parties])
-        starts = np.concatenate([p.samples.bounds[p.ids, :1] for p in self.parties])
-        drawn = []
-        for d in range(draws):
-            keys = [p.samples.streams.keys(f"{p.purpose} batches {d}", p.round, p.ids) for p in self.parties]
-            drawn.append(drawn_batches(np.concatenate(keys), counts, steps, batch_size, device))
-        places = torch.stack(drawn, dim=1) + on_device(starts, device)
-        return [places[:, :, rows] for rows in self.slices], np.minimum(counts, batch_size)
+        drawn = [drawn_batches(self.keys(d), counts, steps, batch_size, device) for d in range(draws)]
+        return torch.stack(drawn, dim=1) + self.starts(), np.minimum(counts, batch_size)
 
-    def _gathered(self, places: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        found = [party.samples.gather(place) for party, place in zip(self.parties, places, strict=True)]
+    def gathered(self, places: Tensor) -> tuple[Tensor, Tensor]:
+        """The samples at ``[steps, draws, rows, B]`` positions, each row's of its own party."""
+        own = [places[:, :, rows] for rows in self.slices]
+        found = [party.samples.gather(place) for party, place in zip(self.parties, own, strict=True)]
         if len(found) == 1:
             return found[0]
         return torch.cat([x for x, _ in found], dim=2), torch.cat([y for _, y in found], dim=2)

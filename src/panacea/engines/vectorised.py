@@ -18,6 +18,7 @@ from panacea.core.round import Trained
 from panacea.core.types import Batch, ClientIds, Cohort, Steps
 from panacea.engines.base import LocalSettings, Samples, Scores
 from panacea.engines.capture import StepGraphs
+from panacea.engines.drawing import DrawGraphs
 from panacea.engines.forward import build_forward
 from panacea.engines.gradients import Arguments, RowGradient
 from panacea.engines.precision import Precision
@@ -51,6 +52,8 @@ class Request:
 
     def part(self, rows: slice) -> Request:
         """Some of the rows."""
+        if rows.stop - rows.start == len(self):
+            return self
         return replace(
             self, downloads=tree_index(self.downloads, rows), kept=tree_index(self.kept, rows),
             statistics=self.statistics[rows], party=replace(self.party, ids=self.party.ids[rows]),
@@ -70,6 +73,7 @@ class VectorisedEngine:
         forward: how the network is run for many clients (`batched`, `vmap` or `loop`).
         kernel: gradient, loss and new statistics of a block: `_block_gradient`, as straight-line code when `traced`.
         graphs: captured local steps, on a GPU.
+        draws: captured drawings of their batches.
         precision: of matrix products.
         together: trains a request along with those of other runs; None for a run alone.
     """
@@ -97,13 +101,14 @@ class VectorisedEngine:
         recorded = traced and fast
         self.kernel: Kernel = TracedKernel(self._block_gradient, self.recurrent) if recorded else self._block_gradient
         self.graphs = StepGraphs() if captured and fast and samples.device.type == "cuda" else None
+        self.draws = DrawGraphs()
         self.gradient_evaluations = 0
         self.together: Callable[[Request], Trained] | None = None
 
     def _block_gradient(self, *arguments: *Arguments) -> tuple[Tensor, Tensor, Tensor]:
         """``[R, P]`` gradients of every row's own loss, these losses ``[R]``, and the new statistics."""
         _, pieces, losses, new = self.differentiate(*arguments)
-        loss = (losses.detach() * arguments[4]).sum(dim=1)  # by the samples' weights
+        loss = torch.bmm(losses.detach().unsqueeze(1), arguments[4].unsqueeze(2)).flatten()  # by the samples' weights
         return self.target.layout.join(pieces), loss, new
 
     def differentiate(
@@ -183,6 +188,7 @@ class VectorisedEngine:
             self.block = max(1, rows // 2)
         if self.graphs is not None:
             self.graphs.clear()
+            self.draws = DrawGraphs()
         torch.cuda.empty_cache()
         warnings.warn(
             f"the GPU has too little memory for {rows} clients in one call; going on with {self.block} (block=)",
@@ -212,7 +218,7 @@ class VectorisedEngine:
             if self.graphs is None:
                 carry = fold_steps(method, carry, download, client, batches, local)
             else:
-                stretches = rows.stretches(most, method.draws, size, even=True)
+                stretches = self.draws.stretches(rows, most, method.draws, size)
                 carry = self.graphs.fold(method, carry, download, client, stretches, local, grad)
             grad.stepped = grad.calls - before[0], grad.unscored - before[1]
             return carry

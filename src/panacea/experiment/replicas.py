@@ -2,10 +2,10 @@
 
 Every run keeps its own thread, experiment, directory and checkpoints, and does everything as if it were alone. Only
 local training is shared: a run that wants its cohort trained waits at a *meeting* until all others want theirs, and one
-call trains the rows of all of them. On a GPU five times the rows cost little more; on a CPU small networks gain as
-well. Only one thread runs at a time, so nothing else changes: each run's numbers are those of the run alone, to the
-last float bits (products of more rows may be summed in another order). A run that fails or ends leaves the meeting, and
-the others go on.
+call trains the rows of all of them. On a GPU five times the rows cost little more, and what a run does alone goes into
+a lane of its own (`panacea.core.lanes`); on a CPU small networks gain as well. Only one thread runs at a time, so
+nothing else changes: each run's numbers are those of the run alone, to the last float bits (products of more rows may
+be summed in another order). A run that fails or ends leaves the meeting, and the others go on.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from panacea.core.lanes import Lane, Mark, mark, wait_for
 from panacea.core.method import Method
 from panacea.core.records import leaves
 from panacea.core.round import Trained
@@ -37,14 +38,20 @@ class Meeting:
     Attributes:
         baton: held by the one thread that runs; waiting for it or for the others lets go of it.
         present: runs that take part now.
-        wanted: what each of those that wait wants to have trained.
+        wanted: what each of those that wait wants to have trained, and up to where its lane must be done before.
         done: what became of it: the result, or the error.
+        lane: of the shared calls.
+        left: places in the lanes of runs that are over; they may still use what a shared call made.
+        called: the end of the last shared call.
     """
 
     baton: threading.Condition = field(default_factory=threading.Condition)
     present: set[int] = field(default_factory=set)
-    wanted: dict[int, tuple[VectorisedEngine, Request]] = field(default_factory=dict)
+    wanted: dict[int, tuple[VectorisedEngine, Request, Mark]] = field(default_factory=dict)
     done: dict[int, Trained | Exception] = field(default_factory=dict)
+    lane: Lane = field(default_factory=Lane)
+    left: list[Mark] = field(default_factory=list)
+    called: Mark = None
 
     def join(self, number: int, experiment: Experiment) -> None:
         """Its local training is shared from now on; a run on an engine without rows stays alone."""
@@ -57,6 +64,7 @@ class Meeting:
     def leave(self, number: int) -> None:
         """It is over; nobody waits for it any more."""
         self.present.discard(number)
+        self.left.append(mark())
         self._serve()
 
     def pause(self, number: int, seconds: float) -> None:
@@ -67,9 +75,10 @@ class Meeting:
 
     def train(self, number: int, engine: VectorisedEngine, request: Request) -> Trained:
         """Wait for the others, then the result."""
-        self.wanted[number] = engine, request
+        self.wanted[number] = engine, request, mark()
         self._serve()
         self.baton.wait_for(lambda: number in self.done)
+        wait_for([self.called])
         result = self.done.pop(number)
         if isinstance(result, Exception):
             raise result
@@ -80,16 +89,20 @@ class Meeting:
         if not self.wanted or len(self.wanted) < len(self.present):
             return
         waiting, self.wanted = dict(sorted(self.wanted.items())), {}  # whoever came first, the rows are in one order
-        groups: list[list[int]] = []
-        for number, (engine, request) in waiting.items():
+        groups: list[dict[int, tuple[VectorisedEngine, Request]]] = []
+        for number, (engine, request, _) in waiting.items():
             for group in groups:
-                if _alike(waiting[group[0]], (engine, request)):
-                    group.append(number)
+                if _alike(next(iter(group.values())), (engine, request)):
+                    group[number] = engine, request
                     break
             else:
-                groups.append([number])
-        for group in groups:
-            self.done |= _trained({number: waiting[number] for number in group})
+                groups.append({number: (engine, request)})
+        with self.lane.entered():
+            wait_for([*(place for _, _, place in waiting.values()), *self.left])
+            self.left.clear()
+            for group in groups:
+                self.done |= _trained(group)
+            self.called = mark()
         self.baton.notify_all()
 
 
@@ -181,7 +194,7 @@ def run_together(numbers: Sequence[int], run: Callable[[int, Meeting, Callable[[
     failed: list[BaseException] = []
 
     def thread(number: int) -> None:
-        with meeting.baton:
+        with meeting.baton, Lane().entered():
             try:
                 run(number, meeting, lambda: interrupter.requested)
             except BaseException as error:  # raised again below: nobody hears a thread

@@ -129,10 +129,11 @@ class Encoder:
 def _attend(h: Tensor, attention: Tensor, block: Block) -> Tensor:
     """GAT's weighted sum: softmax over each listener's arcs of leaky_relu(a_1 . h_j + a_2 . h_i)."""
     spoken, heard = (h @ attention.T).unbind(-1)  # [n_in] each
-    raw = functional.leaky_relu(spoken[block.sources] + block.listeners(heard)[block.targets], 0.2)
-    top = raw.detach().new_full((block.n_out,), -torch.inf).scatter_reduce(0, block.targets, raw.detach(), "amax")
-    share = torch.exp(raw - top[block.targets])
-    total = share.new_zeros(block.n_out).index_add(0, block.targets, share)
-    share = share / total[block.targets]
-    told = share.unsqueeze(-1) * h[block.sources]
-    return h.new_zeros(block.n_out, h.shape[-1]).index_add(0, block.targets, told)
+    sources, targets = block.arcs
+    raw = functional.leaky_relu(spoken[sources] + block.listeners(heard)[targets], 0.2)
+    top = raw.detach().new_full((block.n_out,), -torch.inf).scatter_reduce(0, targets, raw.detach(), "amax")
+    share = torch.exp(raw - top[targets])
+    total = share.new_zeros(block.n_out).index_add(0, targets, share)
+    share = share / total[targets]
+    told = share.unsqueeze(-1) * h[sources]
+    return h.new_zeros(block.n_out, h.shape[-1]).index_add(0, targets, told)

@@ -16,14 +16,15 @@ from panacea.core.aggregate import weighted_mean
 from panacea.core.local import Local
 from panacea.core.method import Adaptation, Method, MethodParameters, Model
 from panacea.core.parameters import Layout, Parameters, squared_norm
-from panacea.core.records import Tree
+from panacea.core.records import Tree, tree_map
 from panacea.core.scope import Scope, TrainPart, part_step
 from panacea.core.store import ClientStore
+from panacea.core.transfer import on_device
 from panacea.core.types import Batch, ClientIds, Cohort, Setting
 from panacea.hypernets.descent import Optimiser, OptimiserKind
 from panacea.hypernets.heads import Head, HeadKind
 from panacea.hypernets.network import Hypernetwork
-from panacea.hypernets.state import HypernetworkState, PartialModel, Written
+from panacea.hypernets.state import COPIED, HypernetworkState, PartialModel, Written
 
 __all__ = ["GeneratingMethod", "HypernetworkParameters", "ScopedParameters"]
 
@@ -221,22 +222,27 @@ class GeneratingMethod(Method):
         """
         ids, before = self.watched(old, cohort) if written is None else written.watched
         after = self.generated(new, ids, cohort.round)
-        place = torch.from_numpy(np.searchsorted(ids, cohort.ids)).to(before.device)
+        place = on_device(np.searchsorted(ids, cohort.ids), before.device)
         sent = before[place]
-        back = after[place]
+        made = after[place]
         asked = ((targets - sent).norm(dim=-1, keepdim=True) * (weights > 0)).max()
-        fits = [(weights * squared_norm(targets - made)).sum() / 2 for made in (sent, back)]
+        fits = [(weights * squared_norm(targets - model)).sum() / 2 for model in (sent, made)]
         moved = (after - before).norm(dim=-1)
         far = (moved > before.norm(dim=-1) / 4) & (moved > 10 * asked)
         changed = (new.table, new.weights, *new.moments) if written is None else (new.weights, *written.now)
         finite = torch.isfinite(torch.stack([t.sum() for t in (after, *changed)])).all()
-        if bool(finite & ~far.any()):
-            return replace(new, rate=(1.1 * old.rate).clamp_max(1.0), terms=torch.stack([*fits, *new.terms[2:]]))
+        good = finite & ~far.any()
+        learnt = replace(new, rate=(1.1 * old.rate).clamp_max(1.0), terms=torch.stack([*fits, *new.terms[2:]]))
+        small = written is None and new.weights.numel() <= COPIED
+        if not small and bool(good):
+            return learnt
         if written is not None:
             written.undo()
         forgotten = self.optimiser.start(self.variables(old.table, old.weights))
         terms = torch.stack([fits[0], fits[0], *old.terms[2:]])
-        return replace(old, moments=forgotten, rest=new.rest, rate=old.rate / 2, terms=terms, undone=old.undone + 1)
+        back = replace(old, moments=forgotten, rest=new.rest, rate=old.rate / 2, terms=terms, undone=old.undone + 1)
+        # chosen where the numbers are: to look at them would mean to wait for a GPU's K_s steps
+        return tree_map(lambda a, b: torch.where(good, a, b), learnt, back) if small else back
 
     # --- client -------------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from panacea.core.method import MethodParameters, NewcomerData
 from panacea.core.parameters import Parameters
 from panacea.core.store import ClientStore
+from panacea.core.transfer import on_device
 from panacea.core.types import ClientIds, Cohort, Newcomers, Setting
 from panacea.errors import RequestError
 from panacea.graphs import ClientGraph
@@ -151,7 +152,7 @@ class GraphServer(LearningServer):
             return self.network.encode(self.parts(server), h, plan)[plan.clients]
 
     def _everyone(self, server: HypernetworkState, planner: Planner, table: Callable[[], Tensor]) -> Tensor:
-        """``z`` of all nodes; those of the last state asked for are at hand, as clients are asked for in portions."""
+        """``z`` of all nodes; those of the last state asked for are at hand: it is asked more than once."""
         if self._codes is None or self._codes[0] is not server.weights:
             self._codes = server.weights, {}
         known = self._codes[1]
@@ -160,7 +161,7 @@ class GraphServer(LearningServer):
         return known[id(planner)]
 
     def _index(self, rows: ClientIds) -> Tensor:
-        return torch.from_numpy(rows).to(self.setting.initial.device)
+        return on_device(rows, self.setting.initial.device)
 
     # --- newcomers ----------------------------------------------------------------------------------------------
 

@@ -12,20 +12,17 @@ from torch import Tensor
 
 from panacea.core.parameters import squared_norm
 from panacea.core.records import Tree
+from panacea.core.transfer import on_device
 from panacea.core.types import Cohort, Setting
 from panacea.hypernets.captured import ServerGraphs
 from panacea.hypernets.descent import Loss, Slopes
 from panacea.hypernets.generating import GeneratingMethod, ScopedParameters
 from panacea.hypernets.links import link_logits, link_loss, link_slope
 from panacea.hypernets.plan import Plan
-from panacea.hypernets.state import HypernetworkState, Written
+from panacea.hypernets.state import COPIED, HypernetworkState, Written
 
 __all__ = ["LearningParameters", "LearningServer", "embedding_spread", "server_terms"]
 
-
-_COPIED = (
-    1 << 20
-)  # numbers of a table up to which every round makes a new one; of a larger one rows are written in place
 
 _BY_ARCS = ("gat", "gated")  # encoders that look at single arcs, of which every round has another number
 
@@ -76,7 +73,7 @@ class LearningServer(GeneratingMethod):
 
     def plan(self, cohort: Cohort) -> Plan:
         """Which rows a round touches, and how messages reach its clients; without an encoder, the cohort's own."""
-        rows = torch.from_numpy(self.rows_of(cohort.ids)).to(self.setting.initial.device)
+        rows = on_device(self.rows_of(cohort.ids), self.setting.initial.device)
         return Plan(rows, [], torch.arange(len(rows), device=rows.device))
 
     def aggregate(self, server: HypernetworkState, uploads: Tree, cohort: Cohort) -> HypernetworkState:
@@ -109,7 +106,7 @@ class LearningServer(GeneratingMethod):
             self.factored,
         )
         written, put = None, self._returned
-        if plan.rows is not None and self.trains_table and server.table.numel() > _COPIED:
+        if plan.rows is not None and self.trains_table and server.table.numel() > COPIED:
             by_row = [(t, n, b) for t, n, b in zip(server.moments, memory, touched, strict=True) if t.dim() == 2]
             tables, now, before = zip((server.table, moved[0], table), *by_row, strict=True)
             written = Written(plan.rows, list(tables), list(now), list(before), self.watched(server, cohort))

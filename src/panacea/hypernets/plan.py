@@ -17,6 +17,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from panacea.core.transfer import on_device
 from panacea.graphs import ClientGraph
 from panacea.hypernets.encoders import MIXING, Encoder
 from panacea.hypernets.links import linked_pairs, pair_weights
@@ -103,9 +104,9 @@ class Planner:
         return Plan(None, [self.arcs.whole()] * self.encoder.layers, nodes)
 
     def crowded(self, clients: int) -> bool:
-        """Whether the neighbourhoods of so many clients are likely to be all of the graph, or more."""
+        """Whether all nodes are encoded at once: always, or because so many clients hear nearly all of them."""
         reach = (1 + 2 * len(self.graph.edges) / max(self.graph.n, 1)) ** self.encoder.layers
-        return self.execution == "neighbourhood" and clients * reach > self.graph.n
+        return self.execution != "neighbourhood" or clients * reach > self.graph.n
 
     def _draw(self, key: int | None) -> Draw | None:
         return None if key is None or self.fanout is None else Draw(self.fanout, key)
@@ -192,7 +193,8 @@ class Planner:
 
     def _with_view(self, plan: Plan, cohort: Ids, draw: Draw | None) -> Plan:
         first, last = plan.blocks[0], plan.blocks[-1]
-        nodes, distances = copied_nodes(plan.blocks, plan.clients.cpu().numpy())
+        places = cohort if plan.rows is None else plan.clients.cpu().numpy()
+        nodes, distances = copied_nodes(plan.blocks, places)
         if self.like.is_cuda and plan.rows is None:
             nodes, distances = evened(nodes, first.n_in)
         copies = np.arange(len(nodes))
@@ -214,7 +216,7 @@ class Planner:
         )
 
     def _tensor(self, values: npt.NDArray[Any]) -> Tensor:
-        return torch.from_numpy(values).to(self.like.device)
+        return on_device(values, self.like.device)
 
 
 def _fitting(graph: ClientGraph) -> Execution:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -26,6 +27,7 @@ import torch
 from torch import Tensor
 
 from panacea.core.random import mix
+from panacea.core.transfer import on_device
 from panacea.graphs import ClientGraph
 
 __all__ = ["Block", "Draw", "Mixing", "Propagation"]
@@ -43,6 +45,7 @@ loops:       w, and 1 for i itself: the arcs attention chooses among
 Ids = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 _DENSE_ENTRIES = 1 << 20  # a matrix of at most this many entries is multiplied as it is
+_SENT = 1 << 16  # and of at most this many sent to a GPU as it is
 
 
 class _SparseProduct(torch.autograd.Function):
@@ -92,7 +95,7 @@ class Block:
     Attributes:
         n_in: rows that speak.
         n_out: rows that listen.
-        sources: ``[arcs]`` who speaks.
+        sources: ``[arcs]`` who speaks; arcs are the host's, for plans are made there.
         targets: ``[arcs]`` who listens.
         coefficients: ``[arcs]``.
         matrix: ``[n_out, n_in]`` dense or CSR.
@@ -102,9 +105,9 @@ class Block:
 
     n_in: int
     n_out: int
-    sources: Tensor
-    targets: Tensor
-    coefficients: Tensor
+    sources: Ids
+    targets: Ids
+    coefficients: Floats
     matrix: Tensor
     transposed: Tensor | None
     own: Tensor | None = None
@@ -129,17 +132,20 @@ class Block:
             dense: whether the matrix is dense; by default where it is small.
             own: see the class.
         """
-        index = torch.from_numpy(np.stack(arcs).astype(np.int64)).to(like.device)
-        values = torch.as_tensor(coefficients, dtype=like.dtype, device=like.device)
-        targets, sources = index
-        n_out, n_in = shape
-        place = None if own is None else torch.from_numpy(own).to(like.device)
+        (targets, sources), (n_out, n_in) = arcs, shape
+        place = None if own is None else on_device(own, like.device)
         if dense if dense is not None else n_in * n_out <= _DENSE_ENTRIES:
-            matrix = torch.zeros(shape, dtype=like.dtype, device=like.device)
-            matrix[targets, sources] = values
-            return cls(n_in, n_out, sources, targets, values, matrix, None, place)
+            matrix = _dense(shape, targets, sources, coefficients, like)
+            return cls(n_in, n_out, sources, targets, coefficients, matrix, None, place)
+        index, values = torch.from_numpy(np.stack(arcs)).to(like.device), torch.from_numpy(coefficients).to(like)
         matrix, transposed = _csr(index, values, shape), _csr(index.flip(0), values, (n_in, n_out))
-        return cls(n_in, n_out, sources, targets, values, matrix, transposed, place)
+        return cls(n_in, n_out, sources, targets, coefficients, matrix, transposed, place)
+
+    @cached_property
+    def arcs(self) -> tuple[Tensor, Tensor]:
+        """Who speaks and who listens, beside the matrix."""
+        device = self.matrix.device
+        return on_device(self.sources, device), on_device(self.targets, device)
 
     def listeners(self, h: Tensor) -> Tensor:
         """The rows of ``h [n_in, d]`` that belong to those that listen, ``[n_out, d]``."""
@@ -240,6 +246,17 @@ class Propagation:
 
     def _block(self, n_in: int, n_out: int, sources: Ids, targets: Ids, coefficients: Any) -> Block:
         return Block.of((n_out, n_in), (targets, sources), coefficients, self.like, self.dense)
+
+
+def _dense(shape: tuple[int, int], targets: Ids, sources: Ids, coefficients: Floats, like: Tensor) -> Tensor:
+    """The matrix of some arcs: a small one is made on the host, and of a large one only the arcs travel."""
+    if like.is_cuda and shape[0] * shape[1] > _SENT:
+        matrix = torch.zeros(shape, dtype=like.dtype, device=like.device)
+        index = on_device(targets, like.device), on_device(sources, like.device)
+        return matrix.index_put_(index, on_device(coefficients, like.device, like.dtype))
+    made = np.zeros(shape)
+    made[targets, sources] = coefficients
+    return on_device(made, like.device, like.dtype)
 
 
 def _csr(index: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:

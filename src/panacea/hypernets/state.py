@@ -10,7 +10,10 @@ from panacea.core.parameters import Parameters
 from panacea.core.records import record, unsent
 from panacea.core.types import ClientIds
 
-__all__ = ["HypernetworkState", "PartialModel", "Written"]
+__all__ = ["COPIED", "HypernetworkState", "PartialModel", "Written"]
+
+COPIED = 1 << 20
+"""Numbers of a table or of weights up to which every round makes a new one; larger ones are not copied for comfort."""
 
 
 @record

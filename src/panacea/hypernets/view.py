@@ -57,8 +57,8 @@ def copied_nodes(blocks: Sequence[Block], cohort: Ids) -> tuple[Ids, Ids]:
         Places ``[copies]`` among the inputs, the cohort first and then by distance, and these distances.
     """
     layers, different = len(blocks), {id(block): block for block in blocks}.values()
-    sources = np.concatenate([block.sources.cpu().numpy() for block in different])
-    targets = np.concatenate([block.targets.cpu().numpy() for block in different])
+    sources = np.concatenate([block.sources for block in different])
+    targets = np.concatenate([block.targets for block in different])
     there, back = np.full((2, blocks[0].n_in), layers + 1)
     there[cohort] = back[cohort] = 0
     for _ in range(layers):
@@ -90,20 +90,23 @@ def with_copies(blocks: Sequence[Block], nodes: Ids, distances: Ids, like: Tenso
     """
     place = np.full(blocks[0].n_in, -1, np.int64)
     place[nodes] = np.arange(len(nodes))
-    grown = []
+    grown: list[Block] = []
     for layer, block in enumerate(blocks):
         before, after = (int((distances <= len(blocks) - done).sum()) for done in (layer, layer + 1))
-        sources, targets = (index.cpu().numpy() for index in (block.sources, block.targets))
+        shape = block.n_out + after, block.n_in + before
+        if grown and block is blocks[layer - 1] and (grown[-1].n_out, grown[-1].n_in) == shape:
+            grown.append(grown[-1])  # no copy has been left behind
+            continue
+        sources, targets, coefficients = block.sources, block.targets, block.coefficients
         heard, told = place[sources], place[targets]
         chosen = (told >= 0) & (told < after)
         arcs = (
             np.concatenate([targets, block.n_out + told[chosen]]),
             np.concatenate([sources, np.where(heard >= 0, block.n_in + heard, sources)[chosen]]),
         )
-        coefficients = block.coefficients.cpu().numpy()
         grown.append(
             Block.of(
-                (block.n_out + after, block.n_in + before),
+                shape,
                 arcs,
                 np.concatenate([coefficients, coefficients[chosen]]),
                 like,

@@ -16,6 +16,7 @@ from panacea.core.method import Adaptation, Method, MethodParameters, Model, New
 from panacea.core.parameters import Parameters
 from panacea.core.records import record, unsent
 from panacea.core.store import ClientStore
+from panacea.core.transfer import on_device
 from panacea.core.types import Batch, ClientIds, Cohort, Newcomers, Setting
 
 __all__ = ["ClientModels", "MessagePassing", "MessagePassingParameters"]
@@ -88,7 +89,7 @@ class MessagePassing(Method):
         return ClientModels(setting.initial.repeat(n, 1), setting.initial.new_zeros(n, 1))
 
     def _rows(self, ids: ClientIds) -> Tensor:
-        return torch.from_numpy(np.searchsorted(self.setting.train_ids, ids)).to(self.setting.initial.device)
+        return on_device(np.searchsorted(self.setting.train_ids, ids), self.setting.initial.device)
 
     def mixture(self, server: ClientModels, cohort: Cohort) -> Tensor:
         """``[rows, train clients]``: xi of these clients."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-import torch
 from pydantic import Field
 from torch import Tensor
 
 from panacea.core.method import Facts, MethodParameters
 from panacea.core.parameters import Parameters
 from panacea.core.store import ClientStore
+from panacea.core.transfer import on_device
 from panacea.core.types import ClientIds, Newcomers, Setting
 from panacea.hypernets.embedding import Floats, initial_rows, newcomer_rows
 from panacea.hypernets.encoders import Encoder
@@ -65,7 +65,7 @@ class PanaceaMlp(LearningServer):
 
     def encode(self, server: HypernetworkState, rows: ClientIds, round: int | None = None) -> Tensor:
         """The rows themselves."""
-        return server.table[torch.from_numpy(rows).to(server.table.device)]
+        return server.table[on_device(rows, server.table.device)]
 
     def admit(self, server: HypernetworkState, clients: ClientStore, newcomers: Newcomers) -> Parameters:
         """From the mean of the trained rows: without a graph nothing tells newcomers apart."""

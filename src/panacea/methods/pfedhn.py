@@ -15,6 +15,7 @@ from panacea.core.method import Adaptation, Facts, Method, MethodParameters, Mod
 from panacea.core.parameters import Parameters
 from panacea.core.records import Tree
 from panacea.core.store import ClientStore
+from panacea.core.transfer import on_device
 from panacea.core.types import Batch, ClientIds, Cohort, Newcomers, Setting
 from panacea.hypernets.captured import ServerGraphs
 from panacea.hypernets.descent import Loss
@@ -101,7 +102,7 @@ class PFedHn(GeneratingMethod):
 
     def encode(self, server: HypernetworkState, rows: ClientIds, round: int | None = None) -> Tensor:
         """The rows themselves."""
-        return server.table[torch.from_numpy(rows).to(server.table.device)]
+        return server.table[on_device(rows, server.table.device)]
 
     def aggregate(self, server: HypernetworkState, uploads: Tree, cohort: Cohort) -> HypernetworkState:
         """One step along ``J^T Delta`` for each client in turn."""
@@ -111,7 +112,7 @@ class PFedHn(GeneratingMethod):
         variables: Sequence[Tensor] = self.variables(server.table, server.weights)
         moments: Sequence[Tensor] = server.moments
         rate, layouts = self.setting.server_lr * server.rate.double(), [None, self.layout]
-        places = torch.from_numpy(self.rows_of(cohort.ids)).to(server.table.device)
+        places = on_device(self.rows_of(cohort.ids), server.table.device)
         for row in range(len(cohort)):
             inputs = places[row : row + 1], (shares[row] * deltas[row]).unsqueeze(0)
             variables, moments, _ = self._graphs.descend(

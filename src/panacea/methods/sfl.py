@@ -16,6 +16,7 @@ from panacea.core.method import Facts, Method, MethodParameters, Model, Newcomer
 from panacea.core.parameters import Parameters, squared_norm
 from panacea.core.records import record
 from panacea.core.store import ClientStore
+from panacea.core.transfer import on_device
 from panacea.core.types import Batch, ClientIds, Cohort, Newcomers, Setting
 from panacea.errors import RequestError
 from panacea.graphs import ClientGraph
@@ -119,11 +120,11 @@ class Sfl(Method):
     def smoothed(self, models: Parameters, rows: ClientIds, mixing: Propagation) -> Parameters:
         """``u`` of these rows; only their L-hop neighbourhood is touched."""
         reached, blocks = mixing.around(rows, self.parameters.layers)
-        h = models[torch.from_numpy(reached).to(models.device)]
+        h = models[on_device(reached, models.device)]
         for block in blocks:
             h = block.mix(h)
         a = self.parameters.mix
-        return h if a == 1 else (1 - a) * models[torch.from_numpy(rows).to(models.device)] + a * h
+        return h if a == 1 else (1 - a) * models[on_device(rows, models.device)] + a * h
 
     def overall(self, server: ClientModels) -> Parameters:
         """``w_g``."""
@@ -156,7 +157,7 @@ class Sfl(Method):
 
     def aggregate(self, server: ClientModels, uploads: Model, cohort: Cohort) -> ClientModels:
         """The cohort's rows are replaced; a row that a defence does not trust moves by its trust only."""
-        rows = torch.from_numpy(self._rows(cohort.ids)).to(server.models.device)
+        rows = on_device(self._rows(cohort.ids), server.models.device)
         new = torch.lerp(server.models[rows], uploads.params, cohort.trust)
         return replace(server, models=with_rows(server.models, rows, new))
 
@@ -164,7 +165,7 @@ class Sfl(Method):
         """u_i."""
         rows = self._rows(cohort.ids)
         if _PORTION <= len(rows) < len(server.models):  # of an evaluation, and all portions hear about everybody
-            return self._everyone(server, cohort.round)[torch.from_numpy(rows).to(server.models.device)]
+            return self._everyone(server, cohort.round)[on_device(rows, server.models.device)]
         return self.smoothed(server.models, rows, self.mixing)
 
     def _everyone(self, server: ClientModels, round: int) -> Parameters:
