@@ -12,8 +12,8 @@ from typing import Literal, Protocol, TypeAlias
 
 __all__ = ["ASKED", "Asked", "Failure", "Log", "Order", "Packed", "Reply", "Transport"]
 
-Asked: TypeAlias = Literal["hello", "train", "evaluate"]
-ASKED: tuple[Asked, ...] = ("hello", "train", "evaluate")
+Asked: TypeAlias = Literal["hello", "train", "evaluate", "alternatives"]
+ASKED: tuple[Asked, ...] = ("hello", "train", "evaluate", "alternatives")
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,12 @@ class Order:
         name: its name there; a client refuses an order for another name.
         round: the round's number: of the training if `train` is asked (from 1), else of the evaluated state (from 0).
         asks: one or more of `ASKED`. ``hello`` comes alone. With ``("evaluate", "train")`` the evaluation is of the
-            state after round ``round - 1``, and comes first.
+            state after round ``round - 1``, and comes first. ``alternatives`` (`Method.alternatives`) go with an
+            evaluation.
         settings: the run's settings and the task as JSON text, the same for all clients and rounds of a run.
-        arrays: by name; the name's head says what for (``download.params``, ``statistics``, ``personal``).
+        arrays: by name; the name's head says what for: ``download`` is trained from, ``own`` or ``model`` (the first
+            made into a model by the client itself) is evaluated, or ``download`` where it is the same; ``admitted`` is
+            a newcomer's model; ``statistics`` are BatchNorm's.
     """
 
     client: int
@@ -61,7 +64,7 @@ class Reply:
         arrays: by name: ``upload.params``, ``statistics``, ...; empty if only numbers were asked for.
         numbers: by name: ``loss``, ``test.metric``, ``train.count``, ...; all finite floats, values that are missing
             (a split without samples) are left out.
-        text: a JSON object, short; only an answer to ``hello`` has one, of the client's task.
+        text: one short line for the log, where the client has something to say; or nothing.
     """
 
     arrays: Mapping[str, Packed] = field(default_factory=dict)

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import torch
+import yaml
+from pydantic import BaseModel, ConfigDict, Field
 
+from panacea.core.files import write_atomically
+from panacea.core.validation import validated
 from panacea.data.federation import Federation
 from panacea.data.task import Task
+from panacea.deploy.settings import TaskSettings
+from panacea.errors import RequestError
 from panacea.graphs import ClientGraph
+from panacea.graphs.files import read_graph
 
 __all__ = ["Roster", "read_roster", "write_roster"]
+
+Counts = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -40,18 +53,126 @@ class Roster:
     @classmethod
     def of(cls, federation: Federation) -> Roster:
         """All of a federation but its samples."""
-        raise NotImplementedError
+        f = federation
+        return cls(f.name, f.task, f.names, f.novel, f.graph, f.groups, f.features)
+
+    @property
+    def digest(self) -> str:
+        """What this roster is in a few characters."""
+        content = hashlib.sha256(repr((self.data, self.task, self.names)).encode() + self.novel.tobytes())
+        if self.graph is not None:
+            graph = self.graph
+            content.update(graph.edges.tobytes() + graph.weights.tobytes() + bytes([graph.directed]))
+        for what in (self.groups, self.features):
+            content.update(b"none" if what is None else np.ascontiguousarray(what).tobytes())
+        return f"sha256-{content.hexdigest()[:12]}"
+
+    def federation(self, counts: Counts | None = None, digest: str = "") -> Federation:
+        """A federation whose samples are elsewhere.
+
+        Args:
+            counts: ``[clients, 3]`` train, val and test samples of each; one train sample each if not known yet.
+            digest: identifies the run's clients; by default those of this roster.
+        """
+        counts = np.tile(np.array([1, 0, 0], np.int64), (len(self.names), 1)) if counts is None else counts
+        ends = np.cumsum(counts.reshape(-1)).reshape(len(counts), 3)
+        bounds = np.concatenate([ends[:, 2:3] - counts.sum(axis=1, keepdims=True), ends], axis=1)
+        total = int(bounds[-1, 3]) if len(bounds) else 0
+        labels = self.task.kind == "classification"
+        nothing = torch.zeros((), dtype=torch.int64 if labels else torch.float32)
+        return Federation(
+            name=self.data,
+            task=self.task,
+            x=torch.zeros(()).expand(total, *self.task.inputs),  # takes no memory
+            y=nothing.expand(total) if labels else nothing.expand(total, *self.task.outputs),
+            bounds=bounds,
+            names=self.names,
+            graph=self.graph,
+            groups=self.groups,
+            features=self.features,
+            novel=self.novel,
+            fingerprint=digest or self.digest,
+            remote=True,
+        )
+
+
+class RosterFile(BaseModel):
+    """The keys of `roster.yaml`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    data: str = Field(min_length=1, description="name of the data set")
+    task: TaskSettings
+    clients: tuple[str, ...] = Field(min_length=1, description="names, in order")
+    novel: tuple[str, ...] = Field((), description="names of those that only receive a model")
+    groups: tuple[int, ...] | None = Field(None, description="known group of each client")
 
 
 def read_roster(folder: Path) -> Roster:
-    """From a folder: `roster.yaml` (data, task, names, novel, groups), `graph.npz`, `features.npy` where there are.
+    """From a folder: `roster.yaml` (data, task, clients, novel, groups), `graph.npz` (or `edges.csv`), `features.npy`.
 
     Raises:
         RequestError: a file is missing or wrong.
     """
-    raise NotImplementedError
+    path = folder / "roster.yaml"
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise RequestError(f"{path}: cannot be read ({error.strerror})") from None
+    except (yaml.YAMLError, UnicodeDecodeError):
+        raise RequestError(f"{path}: not valid YAML") from None
+    if not isinstance(values, Mapping):
+        raise RequestError(f"{path}: needs the keys data, task and clients")
+    said = validated(RosterFile, {str(key): value for key, value in values.items()}, f"{path.name}: ")
+    names = said.clients
+    twice = [name for name in names if names.count(name) > 1] if len(set(names)) < len(names) else []
+    if twice:
+        raise RequestError(f"{path}: two clients are called '{twice[0]}'")
+    strange = [name for name in said.novel if name not in names]
+    if strange:
+        raise RequestError(f"{path}: novel: '{strange[0]}' is not among the clients")
+    if said.groups is not None and len(said.groups) != len(names):
+        raise RequestError(f"{path}: {len(said.groups)} groups for {len(names)} clients")
+    graph = None
+    for name in ("graph.npz", "edges.csv"):
+        if graph is None and (folder / name).is_file():
+            graph, _ = read_graph(folder / name, names)
+    novel = np.isin(np.array(names), np.array(said.novel, dtype=object)) if said.novel else np.zeros(len(names), bool)
+    groups = None if said.groups is None else np.array(said.groups, np.int64)
+    return Roster(
+        said.data, said.task.task, names, novel, graph, groups, _features(folder / "features.npy", len(names))
+    )
+
+
+def _features(path: Path, clients: int) -> npt.NDArray[np.float32] | None:
+    if not path.is_file():
+        return None
+    try:
+        values = np.load(path, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise RequestError(f"{path}: not a readable .npy file ({type(error).__name__})") from None
+    if values.ndim != 2 or len(values) != clients or values.dtype.kind != "f":
+        raise RequestError(f"{path}: needs a row of numbers for each of {clients} clients, not {values.shape}")
+    return np.asarray(values, np.float32)
 
 
 def write_roster(roster: Roster, folder: Path) -> None:
     """What `read_roster` reads; each file atomically."""
-    raise NotImplementedError
+    folder.mkdir(parents=True, exist_ok=True)
+    if roster.graph is not None:
+        content = io.BytesIO()
+        roster.graph.save(content)
+        write_atomically(folder / "graph.npz", content.getvalue())
+    if roster.features is not None:
+        content = io.BytesIO()
+        np.save(content, roster.features, allow_pickle=False)
+        write_atomically(folder / "features.npy", content.getvalue())
+    values = {
+        "data": roster.data,
+        "task": TaskSettings.of(roster.task).model_dump(mode="json"),
+        "clients": list(roster.names),
+        "novel": [roster.names[i] for i in np.flatnonzero(roster.novel)],
+    }
+    if roster.groups is not None:
+        values["groups"] = roster.groups.tolist()
+    write_atomically(folder / "roster.yaml", yaml.safe_dump(values, sort_keys=False, allow_unicode=True))

@@ -19,7 +19,7 @@ from panacea.core.parameters import Layout, Parameters, squared_norm
 from panacea.core.records import Tree
 from panacea.core.scope import Scope, TrainPart, part_step
 from panacea.core.store import ClientStore
-from panacea.core.types import Batch, ClientIds, Cohort, Setting
+from panacea.core.types import Batch, ClientIds, Cohort, Origin, Setting
 from panacea.hypernets.descent import Optimiser, OptimiserKind
 from panacea.hypernets.heads import Head, HeadKind
 from panacea.hypernets.network import Hypernetwork
@@ -87,7 +87,7 @@ class GeneratingMethod(Method):
     def init_server(self, setting: Setting) -> HypernetworkState:
         """Fresh embeddings and weights; the heads' bias is the initial model."""
         self.setting = setting
-        self.scope = Scope.of(setting.layout, self.generated_scope)
+        self.bind(setting.origin)
         self.network, rows = self.prepare(setting)
         probed = max(1, min(_PROBED, len(self.nodes), _PROBED_NUMBERS // self.scope.chosen_size))
         self._probed = self.nodes[np.linspace(0, len(self.nodes) - 1, probed).astype(np.int64)]
@@ -98,8 +98,19 @@ class GeneratingMethod(Method):
         moments = self.optimiser.start(self.variables(table, weights))
         return HypernetworkState(table, weights, moments, rest, one, weights.new_zeros(4), one * 0)
 
-    @property
-    def generated_scope(self) -> str:
+    def bind(self, origin: Origin) -> None:
+        """Which part of the network is generated."""
+        self.scope = Scope.of(origin.layout, self.generated_scope(origin.layout))
+
+    def template(self, origin: Origin, round: int) -> Tree:
+        """The initial model; only its generated part where the rest is frozen."""
+        if not self._frozen_rest:
+            return Model(origin.initial)
+        chosen, rest = self.scope.split(origin.initial)
+        assert rest is not None
+        return PartialModel(chosen, rest)
+
+    def generated_scope(self, layout: Layout) -> str:
         """The tensors that are generated, in the form of the key `scope`."""
         return self.parameters.scope if isinstance(self.parameters, ScopedParameters) else "all"
 
@@ -266,4 +277,8 @@ class GeneratingMethod(Method):
 
     def alternatives(self, server: HypernetworkState, clients: ClientStore, cohort: Cohort) -> dict[str, Adaptation]:
         """``gen+local``: the generated model followed by one visit's local steps."""
+        return self.own_alternatives(None, None)
+
+    def own_alternatives(self, download: Tree, client: Tree) -> dict[str, Adaptation]:
+        """The same: it begins at the model that is evaluated."""
         return {"local": Adaptation(TrainPart(self.scope, "chosen") if self._frozen_rest else Method())}

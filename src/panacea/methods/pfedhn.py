@@ -130,6 +130,11 @@ class PFedHn(GeneratingMethod):
     # --- newcomers ----------------------------------------------------------------------------------------------
 
     @property
+    def newcomer_alone(self) -> bool:
+        """Unless its embedding is fitted through the hypernetwork, which never leaves the server."""
+        return self.parameters.novel != "fit_embedding"
+
+    @property
     def newcomer_uses(self) -> NewcomerData:
         """Nothing, unless its embedding is fitted."""
         return "train split" if self.parameters.novel == "fit_embedding" else "nothing"

@@ -16,7 +16,7 @@ from panacea.core.method import Facts, Method, MethodParameters, Model, Newcomer
 from panacea.core.parameters import Parameters, squared_norm
 from panacea.core.records import record
 from panacea.core.store import ClientStore
-from panacea.core.types import Batch, ClientIds, Cohort, Newcomers, Setting
+from panacea.core.types import Batch, ClientIds, Cohort, Newcomers, Origin, Setting
 from panacea.errors import RequestError
 from panacea.graphs import ClientGraph
 from panacea.hypernets.propagation import Propagation
@@ -109,6 +109,10 @@ class Sfl(Method):
         a = self.parameters.mix
         self.readout = ((1 - a) * weights + a * travelled).squeeze(-1)
         return ClientModels(setting.initial.repeat(n, 1))
+
+    def template(self, origin: Origin, round: int) -> Centres:
+        """Both the initial model."""
+        return Centres(origin.initial, origin.initial)
 
     def _propagation(self, graph: ClientGraph) -> Propagation:
         return Propagation(graph, "mean", self.setting.initial)
