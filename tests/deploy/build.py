@@ -57,9 +57,10 @@ class Keep(Callback):
         self.experiment = experiment
 
 
-def transport(
-    federation: Federation, folder: Path, answers: Mapping[int, Callable[[Order], object]] | None = None
-) -> InProcess:
+Answers = Mapping[int, Callable[[Order], object]]
+
+
+def transport(federation: Federation, folder: Path, answers: Answers | None = None) -> InProcess:
     """Clients with folders of their own, written on first use."""
     made = folder / "sites"
     if not made.exists():

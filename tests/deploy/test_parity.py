@@ -49,3 +49,43 @@ def test_every_method_gives_the_simulators_numbers(name: str, tmp_path: Path) ->
     images = name == "fedbn"
     flat = keys(name, dtype="float64", **SIMULATED.get(name, {}))
     same_as_simulated(flat, tmp_path, 1e-9, novel=0, images=images)
+
+
+@pytest.mark.parametrize(
+    "flat",
+    [
+        keys("fedavg"),
+        keys("fedavg", local_epochs=2, local_steps=None, momentum=0.9, eval_every=1),
+        keys("fedavg_ft", cohort=6, eval_every=1),
+        keys("panacea", dtype="float64", eval_every=1),
+        keys("fedper", weight_decay=0.01, clip=1.0),
+        keys("apfl", **{"method.mixing": "logits", "dtype": "float64"}),
+        keys("panacea_mlp", **{"method.scope": "last", "method.rest": "frozen"}),
+    ],
+    ids=lambda flat: flat["method"],
+)
+def test_other_settings_too(flat: dict[str, Any], tmp_path: Path) -> None:
+    same_as_simulated(flat, tmp_path, 1e-9 if flat.get("dtype") == "float64" else 1e-5, novel=flat["cohort"] < 6)
+
+
+@pytest.mark.parametrize(("method", "buffers"), [("fedavg", "shared"), ("fedavg", "local"), ("pfedhn_pc", "shared")])
+def test_batch_normalisation_travels_or_stays(method: str, buffers: str, tmp_path: Path) -> None:
+    flat = keys(method, buffers=buffers, model="small_cnn", **{"model.norm": "batch"})
+    same_as_simulated(flat, tmp_path, 1e-5, novel=0 if buffers == "local" else 1, images=True)
+
+
+@pytest.mark.parametrize(
+    ("method", "more"),
+    [
+        ("ditto", {"method.novel": "fit"}),
+        ("apfl", {"method.novel": "fit"}),
+        ("apfl", {"method.novel": "fit", "method.mixing": "logits"}),
+        ("pfedme", {}),
+        ("fedper", {}),
+        ("pfedhn_pc", {}),
+        ("sfl", {}),
+        ("separate", {"method.newcomer_steps": 5}),
+    ],
+)
+def test_newcomers_are_scored_at_their_site(method: str, more: dict[str, Any], tmp_path: Path) -> None:
+    same_as_simulated(keys(method, dtype="float64", **more), tmp_path, 1e-9)

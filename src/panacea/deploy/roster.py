@@ -62,7 +62,8 @@ class Roster:
         content = hashlib.sha256(repr((self.data, self.task, self.names)).encode() + self.novel.tobytes())
         if self.graph is not None:
             graph = self.graph
-            content.update(graph.edges.tobytes() + graph.weights.tobytes() + bytes([graph.directed]))
+            weights = graph.weights.astype(np.float64)
+            content.update(graph.edges.astype(np.int64).tobytes() + weights.tobytes() + bytes([graph.directed]))
         for what in (self.groups, self.features):
             content.update(b"none" if what is None else np.ascontiguousarray(what).tobytes())
         return f"sha256-{content.hexdigest()[:12]}"
@@ -137,7 +138,7 @@ def read_roster(folder: Path) -> Roster:
     for name in ("graph.npz", "edges.csv"):
         if graph is None and (folder / name).is_file():
             graph, _ = read_graph(folder / name, names)
-    novel = np.isin(np.array(names), np.array(said.novel, dtype=object)) if said.novel else np.zeros(len(names), bool)
+    novel = np.array([name in said.novel for name in names])
     groups = None if said.groups is None else np.array(said.groups, np.int64)
     return Roster(
         said.data, said.task.task, names, novel, graph, groups, _features(folder / "features.npy", len(names))

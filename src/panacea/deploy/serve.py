@@ -55,8 +55,8 @@ def serve(
     desk = Desk(transport, roster.names, patience, log)
     config = federated_config(config, roster)
 
-    def engine(resolved: ExperimentConfig, target: TargetModel, local: LocalSettings) -> RemoteEngine:
-        return RemoteEngine(resolved, target, local, desk)
+    def engine(config: ExperimentConfig, target: TargetModel, local: LocalSettings) -> RemoteEngine:
+        return RemoteEngine(config, target, local, desk)
 
     experiment = Experiment(config, roster.federation(), engine=engine)  # nobody has said hello yet
     _refuse_unfit(experiment)

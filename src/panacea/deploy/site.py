@@ -49,8 +49,8 @@ def open_site(folder: Path) -> Site:
     from panacea.deploy.site_file import read_site  # noqa: PLC0415
 
     said = read_site(folder / "client.yaml")
-    places = [(folder / path.expanduser()).resolve() for path in (said.data, said.state)]
-    return Site(said.name, *places, said.models, said.threads, said.methods)
+    data, state = ((folder / path.expanduser()).resolve() for path in (said.data, said.state))
+    return Site(said.name, data, state, said.models, said.threads, said.methods)
 
 
 def write_site(folder: Path, site: Site) -> None:
