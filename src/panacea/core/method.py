@@ -251,6 +251,13 @@ class Method:
         """`alternatives` as a remote client can make them: ``[rows, ...]`` of one row; both None for a newcomer."""
         return {}
 
+    def joining_rows(self, server: Tree, clients: ClientStore, newcomers: Newcomers) -> dict[str, Tensor]:
+        """``[newcomers, ...]`` by field of the server's state that has a row per client: those of clients that join.
+
+        A field that is not named gets the row of a fresh server; one without rows stays as it is.
+        """
+        return {}
+
     # --- diagnostics --------------------------------------------------------------------------------------------
 
     def diagnostics(self, server: Tree, clients: ClientStore, train_ids: ClientIds) -> dict[str, float]:

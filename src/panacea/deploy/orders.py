@@ -91,7 +91,7 @@ class Transport(Protocol):
     """How orders get to clients. It knows nothing of methods, and looks at no array."""
 
     def begin(self, names: Sequence[str], log: Log) -> None:
-        """Called once, before the first exchange.
+        """Called before the first exchange, and again with more names when a client joined.
 
         Args:
             names: of all clients; a client's number is its position.

@@ -88,7 +88,7 @@ class RemoteEngine:
     """See the module's docstring.
 
     Attributes:
-        plan: the cohort of a round, by its number; known once the experiment is.
+        plan: the cohort of a round, by its number, if it may be asked for ahead; known once the experiment is.
         settings: the text of every order.
     """
 
@@ -98,7 +98,7 @@ class RemoteEngine:
     def __init__(self, config: ExperimentConfig, target: TargetModel, local: LocalSettings, desk: Desk) -> None:
         self.config, self.target, self.local, self.desk = config, target, local, desk
         self.home, self.gradient_evaluations, self.settings = target.initial, 0, "{}"
-        self.plan: Callable[[int], Cohort] | None = None
+        self.plan: Callable[[int], Cohort | None] = lambda round: None
         self._ahead: _Round | None = None
         self._sheet: tuple[int, Sheet] | None = None
 
@@ -230,8 +230,8 @@ class RemoteEngine:
         orders = {client: self._order(client, state.round, tuple(asks), own) for client, own in arrays.items()}
         ranges = evaluation_ranges(federation.task, alternatives, scores=scores)
         coming: _Round | None = None
-        if ahead and self.plan is not None:
-            cohort = self.plan(state.round + 1)
+        cohort = self.plan(state.round + 1) if ahead else None
+        if cohort is not None:
             downloads = method.download(state.server, cohort)
             coming = self._prepared(method, downloads, state.statistics.send(cohort), cohort)
             for client, own in coming.orders.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import io
 from collections.abc import Mapping
@@ -19,13 +20,33 @@ from panacea.core.validation import validated
 from panacea.data.federation import Federation
 from panacea.data.task import Task
 from panacea.deploy.settings import TaskSettings
-from panacea.errors import RequestError
+from panacea.errors import RequestError, nearest
 from panacea.graphs import ClientGraph
 from panacea.graphs.files import read_graph
 
-__all__ = ["Roster", "read_roster", "write_roster"]
+__all__ = ["Newcomer", "Roster", "read_roster", "write_roster"]
 
 Counts = npt.NDArray[np.int64]
+
+
+class Newcomer(BaseModel):
+    """A client that asks to join a run.
+
+    Attributes:
+        name: its own.
+        links: names of the clients it is related to.
+        weights: of these links, all 1 by default.
+        features: side information, where all clients have some.
+        group: its known group, where all clients have one.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    name: str = Field(min_length=1, max_length=200)
+    links: tuple[str, ...] = ()
+    weights: tuple[float, ...] | None = None
+    features: tuple[float, ...] | None = None
+    group: int | None = Field(None, ge=0)
 
 
 @dataclass(frozen=True)
@@ -56,6 +77,41 @@ class Roster:
         f = federation
         return cls(f.name, f.task, f.names, f.novel, f.graph, f.groups, f.features)
 
+    def joined(self, newcomer: Newcomer) -> Roster:
+        """With one more client, who trains, behind all others.
+
+        Raises:
+            RequestError: its name is taken, a neighbour is unknown, or something that all others have is missing.
+        """
+        if newcomer.name in self.names:
+            raise RequestError(f"client '{newcomer.name}' takes part already")
+        strange = [name for name in newcomer.links if name not in self.names]
+        if strange:
+            close = nearest(strange[0], self.names)
+            hint = f"; did you mean '{close}'?" if close else ""
+            raise RequestError(f"link to '{strange[0]}': no such client{hint}")
+        known = {"features": (self.features, newcomer.features), "group": (self.groups, newcomer.group)}
+        for what, (ours, theirs) in known.items():
+            if (ours is None) != (theirs is None):
+                wrong = "no client has any" if ours is None else "all clients have some"
+                raise RequestError(f"{what} of client '{newcomer.name}': {wrong}")
+        ids, features, groups = [self.names.index(name) for name in newcomer.links], self.features, self.groups
+        if features is not None:
+            row = np.asarray(newcomer.features, np.float32)
+            if row.shape != features.shape[1:] or not np.isfinite(row).all():
+                raise RequestError(
+                    f"features of client '{newcomer.name}': {features.shape[1]} finite numbers are needed"
+                )
+            features = np.concatenate([features, row[None]])
+        return dataclasses.replace(
+            self,
+            names=(*self.names, newcomer.name),
+            novel=np.append(self.novel, False),
+            graph=None if self.graph is None else self.graph.with_node(ids, newcomer.weights),
+            groups=None if groups is None else np.append(groups, np.int64(newcomer.group or 0)),
+            features=features,
+        )
+
     @property
     def digest(self) -> str:
         """What this roster is in a few characters."""
@@ -63,7 +119,9 @@ class Roster:
         if self.graph is not None:
             graph = self.graph
             weights = graph.weights.astype(np.float64)
-            content.update(graph.edges.astype(np.int64).tobytes() + weights.tobytes() + bytes([graph.directed]))
+            order = np.lexsort(graph.edges.T)  # the same edges in another order are the same graph
+            content.update(graph.edges[order].astype(np.int64).tobytes() + weights[order].tobytes())
+            content.update(bytes([graph.directed]))
         for what in (self.groups, self.features):
             content.update(b"none" if what is None else np.ascontiguousarray(what).tobytes())
         return f"sha256-{content.hexdigest()[:12]}"

@@ -4,7 +4,9 @@ A run's folder holds a file for each of the last few states: ``round-00000007.st
 round 7. A visit of round r starts from the newest state before r, and replaces all that are of r or later. So an order
 that comes again (its server was killed and resumed) gives the same answer, and nothing is applied twice.
 
-A file is its SHA-256, a line break and a safetensors file; it is written beside and renamed. A damaged file is put
+The newest model of its own that the client was asked to score is there as well, as ``model.safetensors``.
+
+A state is a file of its SHA-256, a line break and safetensors; it is written beside and renamed. A damaged file is put
 aside, and the client goes on from the state before it.
 """
 
@@ -89,10 +91,8 @@ class Trail:
             RequestError: the disk does not take it.
         """
         try:
-            if not self.folder.exists():
-                self._forget_runs()
-            self.folder.mkdir(parents=True, exist_ok=True)
-            content = save({name: value.detach().cpu().contiguous().clone() for name, value in state.items()})
+            self._make_folder()
+            content = save(_own_memory(state))
             for later in self.rounds():
                 if later > round:
                     self._path(later).unlink(missing_ok=True)
@@ -104,6 +104,19 @@ class Trail:
                 self._path(old).unlink(missing_ok=True)
         except OSError as error:
             raise RequestError(f"the state of round {round} cannot be saved ({error.strerror})") from None
+
+    def keep_model(self, weights: Mapping[str, Tensor]) -> None:
+        """Write the client's own model, by the names of its tensors: ``model.safetensors``, to use as it likes."""
+        try:
+            self._make_folder()
+            write_atomically(self.folder / "model.safetensors", save(_own_memory(weights)))
+        except OSError as error:
+            raise RequestError(f"the client's model cannot be saved ({error.strerror})") from None
+
+    def _make_folder(self) -> None:
+        if not self.folder.exists():
+            self._forget_runs()
+        self.folder.mkdir(parents=True, exist_ok=True)
 
     def _forgot(self) -> bool:
         """Whether earlier states were there once."""
@@ -128,3 +141,8 @@ class Trail:
         runs = sorted((p for p in self.folder.parent.iterdir() if p.is_dir()), key=lambda p: p.stat().st_mtime)
         for old in runs[: max(0, len(runs) - _RUNS + 1)]:
             shutil.rmtree(old, ignore_errors=True)
+
+
+def _own_memory(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Safetensors takes no tensors that share memory."""
+    return {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}

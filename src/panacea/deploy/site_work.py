@@ -160,6 +160,7 @@ class Workplace:
             params, download, kept = self._own_model(round, state)
             programme = self.method.adapt()
         own = adapted(programme, params, statistics, self.engine, cohort)
+        self.trail.keep_model(self.target.layout.unflatten(own[0][0]) | self._named_statistics(own[1][0]))
         numbers: dict[str, float] = {}
         for split in ("test", "val") if "evaluate" in self.order.asks else ():
             numbers |= self._score(own, split, split)
@@ -167,6 +168,9 @@ class Workplace:
             for name, further in self.method.own_alternatives(download, kept).items():
                 numbers |= self._score(adapted(further, *own, self.engine, cohort), "test", name, loss=False)
         return numbers
+
+    def _named_statistics(self, statistics: Tensor) -> dict[str, Tensor]:
+        return dict(self.target.statistics_layout.unflatten(statistics))
 
     def _own_model(self, round: int, state: Mapping[str, Tensor] | None) -> tuple[Tensor, Tree, Tree]:
         """``[1, P]``, and ``[1, ...]`` what came and what is kept."""

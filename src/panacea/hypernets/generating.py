@@ -19,7 +19,8 @@ from panacea.core.parameters import Layout, Parameters, squared_norm
 from panacea.core.records import Tree
 from panacea.core.scope import Scope, TrainPart, part_step
 from panacea.core.store import ClientStore
-from panacea.core.types import Batch, ClientIds, Cohort, Origin, Setting
+from panacea.core.types import Batch, ClientIds, Cohort, Newcomers, Origin, Setting
+from panacea.errors import RequestError
 from panacea.hypernets.descent import Optimiser, OptimiserKind
 from panacea.hypernets.heads import Head, HeadKind
 from panacea.hypernets.network import Hypernetwork
@@ -248,6 +249,14 @@ class GeneratingMethod(Method):
         forgotten = self.optimiser.start(self.variables(old.table, old.weights))
         terms = torch.stack([fits[0], fits[0], *old.terms[2:]])
         return replace(old, moments=forgotten, rest=new.rest, rate=old.rate / 2, terms=terms, undone=old.undone + 1)
+
+    def newcomer_table(self, server: HypernetworkState, newcomers: Newcomers) -> Tensor:
+        """``[newcomers, d0]``: embeddings of clients that have no row."""
+        raise RequestError(f"method={self.name} has no rule for the embedding of a client that joins")
+
+    def joining_rows(self, server: HypernetworkState, clients: ClientStore, newcomers: Newcomers) -> dict[str, Tensor]:
+        """The embedding from which its first model was made, learnt from now on."""
+        return {"table": self.newcomer_table(server, newcomers)}
 
     # --- client -------------------------------------------------------------------------------------------------
 

@@ -172,6 +172,10 @@ class MessagePassing(Method):
         """No: it is compared with the models of others, which only the server has."""
         return False
 
+    def joining_rows(self, server: ClientModels, clients: ClientStore, newcomers: Newcomers) -> dict[str, Parameters]:
+        """It begins at the model it is given."""
+        return {"models": self.admit(server, clients, newcomers)}
+
     @property
     def newcomer_uses(self) -> NewcomerData:
         """Its samples: similarity is between trained models."""

@@ -139,14 +139,15 @@ class PFedHn(GeneratingMethod):
         """Nothing, unless its embedding is fitted."""
         return "train split" if self.parameters.novel == "fit_embedding" else "nothing"
 
-    def _newcomers(self, server: HypernetworkState, newcomers: Newcomers) -> Tensor:
+    def newcomer_table(self, server: HypernetworkState, newcomers: Newcomers) -> Tensor:
+        """By `novel`."""
         rule: Literal["mean", "random"] = "random" if self.parameters.novel == "init" else "mean"
         streams = self.setting.streams
         return newcomer_rows("learned", rule, server.table, self.nodes, newcomers.ids, None, None, streams)
 
     def admit(self, server: HypernetworkState, clients: ClientStore, newcomers: Newcomers) -> Parameters:
         """From the mean of the rows, or a fresh one."""
-        return self.scope.join(self.generate(server, self._newcomers(server, newcomers)), server.rest)
+        return self.scope.join(self.generate(server, self.newcomer_table(server, newcomers)), server.rest)
 
     def adapt_newcomer(self, server: HypernetworkState, newcomers: Newcomers) -> Adaptation | None:
         """With `fit_embedding`, steps on the embedding alone; psi stays as it is."""
@@ -160,7 +161,7 @@ class PFedHn(GeneratingMethod):
             models = self.scope.join(self.network.models(parts, rows), rest)
             return models.reshape(*v.shape[:-1], -1)
 
-        return Adaptation(FitEmbedding(make, p.fit_lr), p.fit_steps, Model(self._newcomers(server, newcomers)))
+        return Adaptation(FitEmbedding(make, p.fit_lr), p.fit_steps, Model(self.newcomer_table(server, newcomers)))
 
     def diagnostics(self, server: HypernetworkState, clients: ClientStore, train_ids: ClientIds) -> dict[str, float]:
         """How the server's last steps went."""

@@ -189,6 +189,10 @@ class Sfl(Method):
         models[torch.from_numpy(self.setting.train_ids).to(models.device)] = server.models
         return self.smoothed(models, newcomers.ids, self._propagation(newcomers.graph))
 
+    def joining_rows(self, server: ClientModels, clients: ClientStore, newcomers: Newcomers) -> dict[str, Parameters]:
+        """It begins at the model it is given."""
+        return {"models": self.admit(server, clients, newcomers)}
+
     @property
     def newcomer_uses(self) -> NewcomerData:
         """Its links."""
