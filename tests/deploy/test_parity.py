@@ -10,11 +10,14 @@ import pytest
 import torch
 
 from panacea.core.records import named_leaves
+from panacea.deploy.roster import Roster
+from panacea.deploy.serve import serve
 from panacea.experiment.config import build_config
 from panacea.experiment.experiment import Experiment
+from panacea.experiment.rundir import RunDirectory
 from panacea.experiment.runner import run_experiment
 from panacea.methods import method_names
-from tests.deploy.build import federate, keys, ragged
+from tests.deploy.build import QUICK, federate, keys, ragged, transport
 
 SIMULATED: dict[str, dict[str, Any]] = {"fedbn": {"model": "small_cnn", "model.norm": "batch"}}
 
@@ -89,3 +92,22 @@ def test_batch_normalisation_travels_or_stays(method: str, buffers: str, tmp_pat
 )
 def test_newcomers_are_scored_at_their_site(method: str, more: dict[str, Any], tmp_path: Path) -> None:
     same_as_simulated(keys(method, dtype="float64", **more), tmp_path, 1e-9)
+
+
+def test_the_table_of_a_data_set_with_its_own_defaults(tmp_path: Path) -> None:
+    """The same request, the same `clients.csv`, file by file; the graph is made before anybody is asked."""
+    flat = {"data": "fl60", "data.clients": 6, "method": "panacea", "rounds": 3, "eval_every": 1, "seed": 4}
+    simulated = Experiment(build_config({**flat, "graph": "knn"}))
+    directory = RunDirectory(tmp_path / "simulated")
+    run_experiment(simulated, directory)
+    federation = simulated.federation
+    link = transport(federation, tmp_path)
+    serve(build_config(flat), Roster.of(federation), link, tmp_path / "run", patience=QUICK)
+    wanted, found = (
+        [line.split(",") for line in path.read_text().splitlines()]
+        for path in (directory.clients, tmp_path / "run" / "clients.csv")
+    )
+    assert found[0] == wanted[0]
+    for mine, theirs in zip(found[1:], wanted[1:], strict=True):
+        for a, b in zip(mine, theirs, strict=True):
+            assert a == b or float(a) == pytest.approx(float(b), abs=1e-4)

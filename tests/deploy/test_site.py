@@ -16,12 +16,14 @@ from panacea.data.load import load
 from panacea.deploy.inprocess import InProcess, write_sites
 from panacea.deploy.orders import Failure, Order, Reply
 from panacea.deploy.roster import Roster, read_roster, write_roster
+from panacea.deploy.serve import serve
 from panacea.deploy.settings import RunSettings, TaskSettings
 from panacea.deploy.site import Site, answer, open_site, write_site
 from panacea.deploy.site_data import load_samples
 from panacea.deploy.site_state import Trail
 from panacea.errors import RequestError
-from tests.deploy.build import federate, keys, ragged, transport
+from panacea.experiment.config import build_config
+from tests.deploy.build import Keep, federate, keys, ragged, transport
 
 
 def recorded(folder: Path, method: str = "ditto", rounds: int = 3) -> tuple[InProcess, list[Order]]:
@@ -188,3 +190,17 @@ print([name for name in {_HEAVY!r} if name in sys.modules])
     (tmp_path / "data").write_bytes(task.arrays["download.params"].data)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "[]", done.stdout + done.stderr
+
+
+def test_what_a_server_cannot_do_for_newcomers_is_said(tmp_path: Path) -> None:
+    class Notes(Keep):
+        found: list[str] = []
+
+        def on_note(self, note: str) -> None:
+            self.found.append(note)
+
+    notes = Notes()
+    serve(build_config(keys("fedamp")), Roster.of(ragged()), transport(ragged(), tmp_path), tmp_path / "run", [notes])
+    assert notes.found == ["method 'fedamp' fits newcomers with what only the server has; they are scored as admitted"]
+    assert notes.experiment.history.last is not None
+    assert np.isfinite(notes.experiment.history.last.novel.loss).all()

@@ -9,7 +9,7 @@ from panacea.deploy.settings import RunSettings, TaskSettings
 from panacea.errors import RequestError
 from panacea.experiment.experiment import Experiment
 
-__all__ = ["refuse_unfit", "run_settings"]
+__all__ = ["newcomer_notes", "refuse_unfit", "run_settings"]
 
 
 def run_settings(experiment: Experiment, run: str) -> RunSettings:
@@ -41,3 +41,17 @@ def refuse_unfit(experiment: Experiment) -> None:
             f"method={method.name}: its clients keep a state and it has a `personal` of its own; in a federation that "
             "needs keeps_model and own_model"
         )
+
+
+def newcomer_notes(experiment: Experiment) -> tuple[str, ...]:
+    """What a user should know of clients that only receive a model: what a simulation can do and a server cannot."""
+    method, notes = experiment.method, list[str]()
+    if not experiment.federation.novel.any():
+        return ()
+    if not method.newcomer_alone:
+        notes.append(
+            f"method '{method.name}' fits newcomers with what only the server has; they are scored as admitted"
+        )
+    if experiment.target.statistics.numel() and experiment.config.buffers == "local" and not method.isolated:
+        notes.append("newcomers begin with the initial BatchNorm statistics: no server knows the clients' own")
+    return tuple(notes)

@@ -9,7 +9,7 @@ import numpy as np
 
 from panacea.core.types import Cohort
 from panacea.deploy.asking import Desk
-from panacea.deploy.fitting import refuse_unfit, run_settings
+from panacea.deploy.fitting import newcomer_notes, refuse_unfit, run_settings
 from panacea.deploy.greeting import Known, Ledger, greet, samples_of
 from panacea.deploy.joining import enlarged, first_model, pending, refuse_request
 from panacea.deploy.orders import Order
@@ -90,7 +90,9 @@ class Session:
     def experiment(self, doorman: Doorman | None = None) -> Experiment:
         """The experiment of all that take part now."""
         config = self._same_width()
-        made = Experiment(config, self.known.roster.federation(self.known.counts, self.digest), engine=self._engine)
+        federation = self.known.roster.federation(self.known.counts, self.digest)
+        federation = dataclasses.replace(federation, notes=newcomer_notes(self._first))
+        made = Experiment(config, federation, engine=self._engine)
         made.config = self.base
         remote = made.engine
         assert isinstance(remote, RemoteEngine)

@@ -117,6 +117,8 @@ class Trail:
         if not self.folder.exists():
             self._forget_runs()
         self.folder.mkdir(parents=True, exist_ok=True)
+        for part in self.folder.glob(".*.part"):  # a kill while something was written
+            part.unlink(missing_ok=True)
 
     def _forgot(self) -> bool:
         """Whether earlier states were there once."""
