@@ -194,13 +194,11 @@ print([name for name in {_HEAVY!r} if name in sys.modules])
 
 def test_what_a_server_cannot_do_for_newcomers_is_said(tmp_path: Path) -> None:
     class Notes(Keep):
-        found: list[str] = []
-
         def on_note(self, note: str) -> None:
-            self.found.append(note)
+            found.append(note)
 
-    notes = Notes()
+    notes, found = Notes(), list[str]()
     serve(build_config(keys("fedamp")), Roster.of(ragged()), transport(ragged(), tmp_path), tmp_path / "run", [notes])
-    assert notes.found == ["method 'fedamp' fits newcomers with what only the server has; they are scored as admitted"]
+    assert found == ["method 'fedamp' fits newcomers with what only the server has; they are scored as admitted"]
     assert notes.experiment.history.last is not None
     assert np.isfinite(notes.experiment.history.last.novel.loss).all()

@@ -49,9 +49,8 @@ def newcomer_notes(experiment: Experiment) -> tuple[str, ...]:
     if not experiment.federation.novel.any():
         return ()
     if not method.newcomer_alone:
-        notes.append(
-            f"method '{method.name}' fits newcomers with what only the server has; they are scored as admitted"
-        )
+        what = "fits newcomers with what only the server has; they are scored as admitted"
+        notes.append(f"method '{method.name}' {what}")
     if experiment.target.statistics.numel() and experiment.config.buffers == "local" and not method.isolated:
         notes.append("newcomers begin with the initial BatchNorm statistics: no server knows the clients' own")
     return tuple(notes)
