@@ -31,6 +31,7 @@ LAYERS = [
     "experiment",
     "theory",
     "report",
+    "deploy",
     "api",
     "cli",
 ]

@@ -133,6 +133,8 @@ def test_round_zero_is_the_initial_model(name: str, heads: str) -> None:
 
 
 class _Nobody:
+    slots = np.full(3, -1)
+
     def take(self, ids: Any, fresh: Any) -> Any:
         return fresh
 

@@ -23,7 +23,7 @@ import pytest
 import torch
 
 from panacea.core.types import Cohort
-from panacea.evaluation.evaluate import _adapted
+from panacea.evaluation.evaluate import adapted
 from panacea.experiment.experiment import Experiment
 from tests.engines.test_derivatives import loss_of
 from tests.methods.test_worked_examples import example, trajectory_of_all
@@ -147,7 +147,7 @@ def test_the_alternative_is_the_local_model_of_one_more_visit(engine: str) -> No
     assert name == "local"
     assert not none
     x = state.server.params.expand(2, -1)
-    found, _ = _adapted(adaptation, x, state.statistics.send(cohort), experiment.engine, cohort)
+    found, _ = adapted(adaptation, x, state.statistics.send(cohort), experiment.engine, cohort)
     expected = [pytest.approx([1.3872, 0.4544, 0.0672]), pytest.approx([1.32, 0.1888, -0.1312])]
     assert found.tolist() == expected
     assert state.server.params.tolist() == pytest.approx([1.16, 0.16, 0.0])

@@ -12,7 +12,7 @@ from panacea.core.scope import Scope
 from panacea.core.types import Cohort
 from panacea.data.federation import Federation
 from panacea.errors import RequestError
-from panacea.evaluation.evaluate import _adapted, evaluate_alternatives, personal_models
+from panacea.evaluation.evaluate import adapted, evaluate_alternatives, personal_models
 from panacea.experiment.config import build_config
 from panacea.experiment.experiment import Experiment
 from panacea.experiment.runner import run_experiment
@@ -45,7 +45,7 @@ def tuned(experiment: Experiment, ids: list[int], novel: bool = False) -> tuple[
     cohort = Cohort.of(np.array(ids), fed.counts("train"), state.round, experiment.target.initial)
     own = personal_models(experiment.method, state, experiment.engine, fed, cohort.ids, novel=novel)
     programme = experiment.defence.alternatives(experiment.engine, cohort)["tuned"]
-    return programme, own[0], _adapted(programme, *own, experiment.engine, cohort)[0]
+    return programme, own[0], adapted(programme, *own, experiment.engine, cohort)[0]
 
 
 def test_only_the_last_layer_moves_and_it_begins_anew() -> None:
@@ -123,7 +123,7 @@ def test_running_statistics_stay() -> None:
         experiment.method, experiment.state, experiment.engine, experiment.federation, cohort.ids, novel=False
     )
     programme = experiment.defence.alternatives(experiment.engine, cohort)["tuned"]
-    assert torch.equal(_adapted(programme, *own, experiment.engine, cohort)[1], own[1])
+    assert torch.equal(adapted(programme, *own, experiment.engine, cohort)[1], own[1])
 
 
 def test_the_defence_does_nothing_to_training_and_attackers_do_not_count_in_its_means() -> None:

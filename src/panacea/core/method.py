@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 
+import torch
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
@@ -20,7 +21,7 @@ from panacea.core.aggregate import weighted_mean
 from panacea.core.local import Iterate, Local
 from panacea.core.parameters import Parameters
 from panacea.core.records import Tree, record
-from panacea.core.types import Batch, Cohort, Newcomers, Setting, Steps
+from panacea.core.types import Batch, Cohort, Newcomers, Origin, Setting, Steps
 
 if TYPE_CHECKING:
     from torch import nn
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from panacea.core.types import ClientIds
     from panacea.data.task import Task
 
-__all__ = ["Adaptation", "Facts", "Method", "MethodParameters", "Model", "NewcomerData", "Visit"]
+__all__ = ["Adaptation", "Facts", "Method", "MethodParameters", "Model", "NewcomerData"]
 
 NewcomerData: TypeAlias = Literal["nothing", "links", "group", "train split"]
 
@@ -103,6 +104,7 @@ class Method:
         gradients: gradient evaluations of one local step, so that comparisons of work are fair (tested).
         shares_statistics: whether BatchNorm statistics may be exchanged; if not, `buffers=shared` becomes `local`.
         isolated: whether nothing at all is exchanged, so that a newcomer finds nobody's statistics either.
+        keeps_model: whether a client's own model depends on what it keeps: `own_model` then makes it.
         averages: whether the server's new model is a mean of the cohort's uploads, which a robust mean may replace.
         client_parameters: names of the hyper-parameters that `start`, `step` or `finish` look at, None for all: runs
             that differ in others only can be trained in one call.
@@ -115,6 +117,7 @@ class Method:
     gradients: int = 1
     shares_statistics: ClassVar[bool] = True
     isolated: ClassVar[bool] = False
+    keeps_model: ClassVar[bool] = False
     averages: ClassVar[bool] = True
     client_parameters: ClassVar[tuple[str, ...] | None] = None
 
@@ -139,10 +142,23 @@ class Method:
         """
         return module
 
+    # --- both sides ---------------------------------------------------------------------------------------------
+
+    def bind(self, origin: Origin) -> None:
+        """Keep what client code must know of the network. `init_server` calls it; a remote client calls it instead."""
+
+    def template(self, origin: Origin, round: int) -> Tree:
+        """One client's download ``[...]`` of a server that has learnt nothing, for a remote client to fill in.
+
+        It has the structure and shapes of any download, and the right values of all that does not travel.
+        """
+        return Model(origin.initial)
+
     # --- server -------------------------------------------------------------------------------------------------
 
     def init_server(self, setting: Setting) -> Tree:
         """The server's state before round 1."""
+        self.bind(setting.origin)
         return Model(setting.initial)
 
     def download(self, server: Tree, cohort: Cohort) -> Tree:
@@ -183,8 +199,23 @@ class Method:
 
     def personal(self, server: Tree, clients: ClientStore, cohort: Cohort) -> Parameters:
         """``[rows, P]``: the model that is each client's own, before `adapt`. The cohort here may be any clients."""
-        params: Parameters = server.params
-        return params.expand(len(cohort), -1)
+        if not self.keeps_model:
+            params: Parameters = server.params
+            return params.expand(len(cohort), -1)
+        download, visited = self.download(server, cohort), clients.slots[cohort.ids] >= 0
+        if not visited.any():
+            return self.own_model(download, None)
+        own = self.own_model(download, clients.take(cohort.ids, fresh=self.init_client(download)))
+        if visited.all():
+            return own
+        return torch.where(torch.from_numpy(visited).unsqueeze(-1).to(own.device), own, self.own_model(download, None))
+
+    def own_model(self, download: Tree, client: Tree) -> Parameters:
+        """``[..., P]``: a client's own model from what it receives and what it keeps (None if it was never visited).
+
+        For methods with `keeps_model`, of which no server can make it: the others' clients receive `personal`.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has keeps_model but no own_model")
 
     def adapt(self) -> Adaptation | None:
         """The local programme run on `personal` before it is evaluated, if any."""
@@ -200,6 +231,11 @@ class Method:
         return self.adapt()
 
     @property
+    def newcomer_alone(self) -> bool:
+        """Whether `adapt_newcomer` looks at no server state (it may be None), so that a remote newcomer can do it."""
+        return True
+
+    @property
     def newcomer_uses(self) -> NewcomerData:
         """What of a newcomer `admit` and `adapt_newcomer` use."""
         return "nothing" if self.adapt() is None else "train split"
@@ -208,6 +244,17 @@ class Method:
         """Further ways to use the trained state, by name: each is scored apart at the end, never mixed with `personal`.
 
         A local programme is run on `personal` (on `admit` for newcomers) of the clients of this cohort.
+        """
+        return {}
+
+    def own_alternatives(self, download: Tree, client: Tree) -> dict[str, Adaptation]:
+        """`alternatives` as a remote client can make them: ``[rows, ...]`` of one row; both None for a newcomer."""
+        return {}
+
+    def joining_rows(self, server: Tree, clients: ClientStore, newcomers: Newcomers) -> dict[str, Tensor]:
+        """``[newcomers, ...]`` by field of the server's state that has a row per client: those of clients that join.
+
+        A field that is not named gets the row of a fresh server; one without rows stays as it is.
         """
         return {}
 
@@ -239,33 +286,3 @@ class Method:
             b: ``[pairs]`` clients of the relation graph; one that takes no part in training has probability 0.
         """
         return None
-
-
-class Visit(Method):
-    """A local programme: one visit to a client by another method, of which one model is wanted.
-
-    Attributes:
-        method: whose `start`, `step` and `finish` are run.
-        result: of (upload, kept state, download) the model that is wanted.
-    """
-
-    def __init__(self, method: Method, result: Callable[[Tree, Tree, Tree], Parameters]) -> None:
-        super().__init__()
-        self.method, self.result = method, result
-        self.draws, self.gradients = method.draws, method.gradients
-
-    def start(self, download: Tree, client: Tree, local: Local) -> Tree:
-        """As the method; a client without a state is a fresh one."""
-        return self.method.start(download, self._state(download, client), local)
-
-    def step(self, carry: Tree, download: Tree, client: Tree, batches: tuple[Batch, ...], local: Local) -> Tree:
-        """As the method."""
-        return self.method.step(carry, download, self._state(download, client), batches, local)
-
-    def finish(self, carry: Tree, download: Tree, client: Tree, steps: int | Tensor) -> tuple[Model, None]:
-        """Only the wanted model."""
-        upload, kept = self.method.finish(carry, download, self._state(download, client), steps)
-        return Model(self.result(upload, kept, download)), None
-
-    def _state(self, download: Tree, client: Tree) -> Tree:
-        return self.method.init_client(download) if client is None else client

@@ -23,12 +23,16 @@ __all__ = ["Adversary", "Defence", "Report", "State", "Trained", "Trainer", "run
 
 @dataclass(frozen=True)
 class Trained:
-    """What an engine returns: uploads and kept states ``[rows, ...]``, statistics ``[rows, S]``, loss ``[rows]``."""
+    """What an engine returns: uploads and kept states ``[rows, ...]``, statistics ``[rows, S]``, loss ``[rows]``.
+
+    `unread` says, by client, why nothing usable came from it; its rows then hold what it would send untrained.
+    """
 
     uploads: Tree
     kept: Tree
     statistics: Tensor
     loss: Tensor
+    unread: Mapping[int, str] = field(default_factory=dict)
 
 
 class Trainer(Protocol):
@@ -113,10 +117,11 @@ def run_round(
     back = state.statistics.returned(cohort, trained.statistics)  # a client's own do not travel
 
     unchanged, uploads, memory = method.unchanged(downloads, trained.uploads), trained.uploads, state.memory
-    sent, unread = sent[:, : back.shape[1]], dict[int, str]()
+    sent, unread = sent[:, : back.shape[1]], dict(trained.unread)
     if adversary is not None:
         uploads = adversary.corrupt(unchanged, uploads, cohort)
-        uploads, unread = deliver(adversary.messages(uploads, cohort), unchanged, uploads, cohort)
+        uploads, lies = deliver(adversary.messages(uploads, cohort), unchanged, uploads, cohort)
+        unread |= lies
     judged = screen(unchanged, uploads, sent, back, cohort, unread)
     if defence is not None:
         memory, judged = defence.judge(memory, judged, sent, cohort, state.server)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from panacea.core.random import Streams
     from panacea.graphs import ClientGraph
 
-__all__ = ["Batch", "Cohort", "Newcomers", "Setting", "Steps"]
+__all__ = ["Batch", "Cohort", "Newcomers", "Origin", "Setting", "Steps"]
 
 ClientIds = npt.NDArray[np.int64]
 Steps: TypeAlias = int | npt.NDArray[np.int64] | None
@@ -90,6 +90,21 @@ class Newcomers:
 
 
 @dataclass(frozen=True)
+class Origin:
+    """Where all parties begin: what server and clients alike make from the seed and the keys.
+
+    Attributes:
+        initial: ``[P]`` one ordinary random initialisation of the target network (or pre-trained weights).
+        layout: its layout.
+        statistics_layout: the layout of BatchNorm's running statistics; empty without BatchNorm.
+    """
+
+    initial: Tensor
+    layout: Layout
+    statistics_layout: Layout
+
+
+@dataclass(frozen=True)
 class Setting:
     """What a method may know when it sets up its server: sizes, the initial model and the experiment's rates.
 
@@ -124,3 +139,8 @@ class Setting:
     server_steps: int
     features: npt.NDArray[np.float32] | None = None
     groups: npt.NDArray[np.int64] | None = None
+
+    @property
+    def origin(self) -> Origin:
+        """The part of it that clients know as well."""
+        return Origin(self.initial, self.layout, self.statistics_layout)

@@ -19,7 +19,7 @@ from panacea.errors import RequestError
 from panacea.graphs import ClientGraph
 from panacea.graphs.files import read_csv
 
-__all__ = ["FolderContents", "TaskFile", "folder_contents"]
+__all__ = ["FolderContents", "TaskFile", "folder_contents", "read_clients", "task_file"]
 
 
 class TaskFile(BaseModel):
@@ -67,20 +67,21 @@ def folder_contents(
         raise RequestError(f"{folder}/clients: two files for client '{twice[0]}'")
     if clients is not None and clients > len(paths):
         raise RequestError(f"clients={clients}: {folder}/clients has {len(paths)} clients")
-    settings = _settings(folder / "task.yaml")
+    settings = task_file(folder / "task.yaml")
     graph, notes = read_csv(folder / "edges.csv", names) if (folder / "edges.csv").is_file() else (None, ())
     if clients is not None:
         paths = paths[:clients]
         graph = None if graph is None else graph.take(np.arange(clients))
     if others:
         notes = (*notes, f"clients: {', '.join(others)} ignored, not a .csv, .parquet or .npz file")
-    fit, held = _read_clients(paths, target if target is not None else settings.target)
+    fit, held = read_clients(paths, target if target is not None else settings.target)
     return FolderContents(folder.resolve().name, settings, fit, held, graph, notes)
 
 
-def _read_clients(
+def read_clients(
     paths: Sequence[Path], target: str | Sequence[str] | None
 ) -> tuple[list[Samples], list[Samples] | None]:
+    """Every client's samples from its file, and its test samples where the files say which they are."""
     sources = [f"clients/{path.name}" for path in paths]
     tables = [read_table(path, source) for path, source in zip(paths, sources, strict=True) if path.suffix != ".npz"]
     fit, held = samples_of_tables(tables, target) if tables else ([], None)
@@ -95,7 +96,8 @@ def _read_clients(
     return [samples for samples, _ in pairs], tests or None
 
 
-def _settings(path: Path) -> TaskFile:
+def task_file(path: Path) -> TaskFile:
+    """The settings of a folder; all by default where there is no file."""
     if not path.is_file():
         return TaskFile.model_validate({})
     try:

@@ -56,6 +56,7 @@ class Federation:
         partial: what part of the published data set this is, for every title (``PARTIAL 29 of 207 sensors``); empty
             where it is whole.
         fingerprint: identifies the content of `x` where a loader knows it without reading it all; else empty.
+        remote: whether samples are with the clients, elsewhere: `bounds` say how many, `x` and `y` hold nothing.
     """
 
     name: str
@@ -72,6 +73,7 @@ class Federation:
     rows: Tensor | None = None
     partial: str = ""
     fingerprint: str = ""
+    remote: bool = False
 
     def __post_init__(self) -> None:
         if len(self.novel) == 0:

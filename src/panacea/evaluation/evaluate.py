@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +17,15 @@ from panacea.data.federation import Federation
 from panacea.engines.base import Engine, Samples, Scores
 from panacea.models.target import TargetModel
 
-__all__ = ["Evaluation", "admitted_models", "evaluate_alternatives", "evaluate_clients", "personal_models"]
+__all__ = [
+    "Evaluation",
+    "RemoteScorer",
+    "adapted",
+    "admitted_models",
+    "evaluate_alternatives",
+    "evaluate_clients",
+    "personal_models",
+]
 
 
 @dataclass(frozen=True)
@@ -32,6 +41,21 @@ class Evaluation:
     novel: Scores
     asr: npt.NDArray[np.float64] | None = None
     novel_asr: npt.NDArray[np.float64] | None = None
+
+
+@runtime_checkable
+class RemoteScorer(Protocol):
+    """An engine whose clients have their samples elsewhere, score themselves and tell the numbers."""
+
+    def scored(self, method: Method, state: State, federation: Federation) -> Evaluation:
+        """As `evaluate_clients`; NaN of a client that did not answer."""
+        ...
+
+    def scored_alternatives(
+        self, method: Method, state: State, federation: Federation
+    ) -> dict[str, npt.NDArray[np.float64]]:
+        """As `evaluate_alternatives`."""
+        ...
 
 
 def personal_models(
@@ -52,7 +76,7 @@ def personal_models(
         params = method.personal(server, state.clients, cohort)
         statistics = state.statistics.send(cohort)
         adaptation = method.adapt()
-    return _adapted(adaptation, params, statistics, engine, cohort)
+    return adapted(adaptation, params, statistics, engine, cohort)
 
 
 def admitted_models(method: Method, state: State, target: TargetModel, newcomers: Newcomers) -> tuple[Tensor, Tensor]:
@@ -63,9 +87,10 @@ def admitted_models(method: Method, state: State, target: TargetModel, newcomers
     return params, known.expand(len(newcomers.ids), -1)
 
 
-def _adapted(
+def adapted(
     adaptation: Adaptation | None, params: Tensor, statistics: Tensor, engine: Engine, cohort: Cohort
 ) -> tuple[Tensor, Tensor]:
+    """``[rows, P]`` and ``[rows, S]`` after a method's local programme, if it has one."""
     purpose = "adapt"
     while adaptation is not None:
         download = Model(params) if adaptation.download is None else adaptation.download
@@ -94,6 +119,8 @@ def evaluate_clients(
         federation: the clients.
         triggered: the same clients' test samples with a backdoor's trigger, labelled with its target, if there is one.
     """
+    if isinstance(engine, RemoteScorer):
+        return engine.scored(method, state, federation)
     chunk = _chunk(engine)
     test, val, asr, novel_asr = [], [], [], []
     for ids in _chunks(federation.train_ids, chunk):
@@ -141,6 +168,8 @@ def evaluate_alternatives(
         further: more of them, for any method: a defence's.
         triggered: see `evaluate_clients`.
     """
+    if isinstance(engine, RemoteScorer):
+        return engine.scored_alternatives(method, state, federation)
     found: dict[str, npt.NDArray[np.float64]] = {}
     chunk = _chunk(engine)
     for novel, group in ((False, federation.train_ids), (True, federation.novel_ids)):
@@ -150,7 +179,7 @@ def evaluate_alternatives(
             programmes |= {} if further is None else further(engine, cohort)
             for name, adaptation in programmes.items():
                 own = personal_models(method, state, engine, federation, ids, novel=novel)
-                params, statistics = _adapted(adaptation, *own, engine, cohort)
+                params, statistics = adapted(adaptation, *own, engine, cohort)
                 metric = found.setdefault(name, np.full(len(federation), np.nan))
                 metric[ids] = engine.evaluate(params, statistics, ids, "test").metric
                 if triggered is not None:

@@ -15,6 +15,8 @@ __all__ = ["federation_digest", "model_digest"]
 
 def federation_digest(federation: Federation) -> str:
     """A federation's content in a few characters, so that runs on different data never share a directory."""
+    if federation.remote:  # who takes part; how many samples they have is told by themselves
+        return federation.fingerprint
     content = hashlib.sha256(federation.bounds.tobytes())
     if federation.fingerprint:  # the loader knows which images these are; which of them comes when is in `rows`
         content.update(federation.fingerprint.encode())

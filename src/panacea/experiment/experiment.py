@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -33,12 +35,20 @@ from panacea.models.registry import resolve_model
 from panacea.models.target import TargetModel
 from panacea.robustness import choose_attackers, make_attack, make_defence, triggered_tests
 
-__all__ = ["Experiment"]
+__all__ = ["EngineMaker", "Experiment"]
 
 _TRACE_FROM = 20_000  # local steps from which recording the gradient pays off
 
 _COUNTS = ("visits", "refused", "doubted", "lies", "caught")
 """What is counted of every client, and kept in checkpoints."""
+
+
+class EngineMaker(Protocol):
+    """How clients run where they are not simulated: in place of `engine=`."""
+
+    def __call__(self, config: ExperimentConfig, target: TargetModel, local: LocalSettings) -> Engine:
+        """The engine of a run."""
+        ...
 
 
 class Experiment:
@@ -67,7 +77,11 @@ class Experiment:
     """
 
     def __init__(
-        self, config: ExperimentConfig, federation: Federation | None = None, module: nn.Module | None = None
+        self,
+        config: ExperimentConfig,
+        federation: Federation | None = None,
+        module: nn.Module | None = None,
+        engine: EngineMaker | None = None,
     ) -> None:
         if config.local_epochs is not None and config.local_steps is not None:
             raise RequestError("local_steps and local_epochs say the same thing in two ways; give one of them")
@@ -100,7 +114,7 @@ class Experiment:
         self.target = TargetModel(built, task, getattr(torch, config.dtype))
         self.config = self._resolved(config, defaults, module)
         self.defence.check(self.target)
-        self.engine = self._engine()
+        self.engine = self._engine(engine)
         self.triggered = triggered_tests(attack, self.engine.samples)
         self.state = self._initial_state()
         self.history = History(task.higher_is_better, ~self.malicious[self.federation.train_ids])
@@ -141,7 +155,7 @@ class Experiment:
             method=Section(name=config.method.name, keys=self.method.parameters.model_dump(mode="json")),
         )
 
-    def _engine(self) -> Engine:
+    def _engine(self, maker: EngineMaker | None) -> Engine:
         config, steps = self.config, self._local_steps()
         local = LocalSettings(
             lr=config.lr or 0.0,
@@ -152,6 +166,8 @@ class Experiment:
             clip=config.clip,
             frozen_statistics=config.buffers == "frozen",
         )
+        if maker is not None:
+            return maker(config, self.target, local)
         return make_engine(
             config.engine.name,
             self.target,

@@ -54,7 +54,7 @@ def client_module(experiment: Experiment, client: int) -> nn.Module:
 
 def observed(experiment: Experiment) -> dict[str, float]:
     """The method's numbers that need inputs: of some train samples of every training client."""
-    if type(experiment.method).observations is Method.observations:
+    if experiment.federation.remote or type(experiment.method).observations is Method.observations:
         return {}
     federation = experiment.federation
     ids = federation.train_ids[:_OBSERVED]

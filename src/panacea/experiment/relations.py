@@ -63,7 +63,8 @@ def graph_summary(federation: Federation) -> GraphSummary | None:
     """The numbers of a federation's graph; None where there is none."""
     if federation.graph is None:
         return None
-    return summarise(federation.graph, client_profiles(federation), federation.novel)
+    profiles = None if federation.remote else client_profiles(federation)
+    return summarise(federation.graph, profiles, federation.novel)
 
 
 def _start(federation: Federation, name: str, keys: GraphKeys) -> tuple[ClientGraph | None, GraphKeys, tuple[str, ...]]:
@@ -108,4 +109,6 @@ def _points(federation: Federation, by: str) -> tuple[npt.NDArray[np.float64], s
         raise RequestError(f"graph.by=features: {federation.name} has no features of its clients; use graph.by=labels")
     if by != "labels" and federation.features is not None:
         return federation.features.astype(np.float64), "features"
+    if federation.remote:
+        raise RequestError("graph.by=labels: no server sees labels; give the graph itself, or features of the clients")
     return client_profiles(federation), "labels"

@@ -139,7 +139,8 @@ def write_views(experiment: Experiment, directory: RunDirectory) -> None:
         arrays["embedding_clients"] = federation.train_ids[: tables.shape[1]]
         arrays["embeddings"] = project(tables).astype(np.float32)
     # where a client trains its model before it is used, making all of them is as long as an evaluation
-    alike = model_similarity(experiment) if experiment.method.adapt() is None else None
+    hidden = federation.remote and experiment.method.keeps_model  # their clients have them
+    alike = model_similarity(experiment) if experiment.method.adapt() is None and not hidden else None
     if alike is not None:
         arrays["similarity_clients"], arrays["similarity"] = alike[0], alike[1].astype(np.float16)
     content = io.BytesIO()

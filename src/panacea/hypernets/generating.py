@@ -20,7 +20,8 @@ from panacea.core.records import Tree, tree_map
 from panacea.core.scope import Scope, TrainPart, part_step
 from panacea.core.store import ClientStore
 from panacea.core.transfer import on_device
-from panacea.core.types import Batch, ClientIds, Cohort, Setting
+from panacea.core.types import Batch, ClientIds, Cohort, Newcomers, Origin, Setting
+from panacea.errors import RequestError
 from panacea.hypernets.descent import Optimiser, OptimiserKind
 from panacea.hypernets.heads import Head, HeadKind
 from panacea.hypernets.network import Hypernetwork
@@ -88,7 +89,7 @@ class GeneratingMethod(Method):
     def init_server(self, setting: Setting) -> HypernetworkState:
         """Fresh embeddings and weights; the heads' bias is the initial model."""
         self.setting = setting
-        self.scope = Scope.of(setting.layout, self.generated_scope)
+        self.bind(setting.origin)
         self.network, rows = self.prepare(setting)
         probed = max(1, min(_PROBED, len(self.nodes), _PROBED_NUMBERS // self.scope.chosen_size))
         self._probed = self.nodes[np.linspace(0, len(self.nodes) - 1, probed).astype(np.int64)]
@@ -99,8 +100,19 @@ class GeneratingMethod(Method):
         moments = self.optimiser.start(self.variables(table, weights))
         return HypernetworkState(table, weights, moments, rest, one, weights.new_zeros(4), one * 0)
 
-    @property
-    def generated_scope(self) -> str:
+    def bind(self, origin: Origin) -> None:
+        """Which part of the network is generated."""
+        self.scope = Scope.of(origin.layout, self.generated_scope(origin.layout))
+
+    def template(self, origin: Origin, round: int) -> Tree:
+        """The initial model; only its generated part where the rest is frozen."""
+        if not self._frozen_rest:
+            return Model(origin.initial)
+        chosen, rest = self.scope.split(origin.initial)
+        assert rest is not None
+        return PartialModel(chosen, rest)
+
+    def generated_scope(self, layout: Layout) -> str:
         """The tensors that are generated, in the form of the key `scope`."""
         return self.parameters.scope if isinstance(self.parameters, ScopedParameters) else "all"
 
@@ -244,6 +256,14 @@ class GeneratingMethod(Method):
         # chosen where the numbers are: to look at them would mean to wait for a GPU's K_s steps
         return tree_map(lambda a, b: torch.where(good, a, b), learnt, back) if small else back
 
+    def newcomer_table(self, server: HypernetworkState, newcomers: Newcomers) -> Tensor:
+        """``[newcomers, d0]``: embeddings of clients that have no row."""
+        raise RequestError(f"method={self.name} has no rule for the embedding of a client that joins")
+
+    def joining_rows(self, server: HypernetworkState, clients: ClientStore, newcomers: Newcomers) -> dict[str, Tensor]:
+        """The embedding from which its first model was made, learnt from now on."""
+        return {"table": self.newcomer_table(server, newcomers)}
+
     # --- client -------------------------------------------------------------------------------------------------
 
     def start(self, download: Tree, client: Tree, local: Local) -> Tree:
@@ -272,4 +292,8 @@ class GeneratingMethod(Method):
 
     def alternatives(self, server: HypernetworkState, clients: ClientStore, cohort: Cohort) -> dict[str, Adaptation]:
         """``gen+local``: the generated model followed by one visit's local steps."""
+        return self.own_alternatives(None, None)
+
+    def own_alternatives(self, download: Tree, client: Tree) -> dict[str, Adaptation]:
+        """The same: it begins at the model that is evaluated."""
         return {"local": Adaptation(TrainPart(self.scope, "chosen") if self._frozen_rest else Method())}

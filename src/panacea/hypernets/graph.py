@@ -188,6 +188,11 @@ class GraphServer(LearningServer):
             z = self._encoded(server, table(), planner.encode(newcomers.ids))
         return self.scope.join(self.generate(server, z), server.rest)
 
+    def newcomer_table(self, server: HypernetworkState, newcomers: Newcomers) -> Tensor:
+        """By `novel_h0`, along the graph that has them."""
+        assert newcomers.graph is not None
+        return self._full_table(server, newcomers.graph, newcomers)[self._index(newcomers.ids)]
+
     def _full_table(self, server: HypernetworkState, graph: ClientGraph, newcomers: Newcomers) -> Tensor:
         """h0 of every node of the full graph; those that never trained get theirs by the rule."""
         unknown = np.setdiff1d(np.arange(graph.n), self.nodes)

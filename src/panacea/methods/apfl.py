@@ -10,12 +10,13 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from panacea.core.local import Iterate, Local
-from panacea.core.method import Adaptation, Facts, MethodParameters, Model, NewcomerData, Visit
+from panacea.core.method import Adaptation, Facts, MethodParameters, Model, NewcomerData
 from panacea.core.parameters import Parameters
 from panacea.core.random import Streams
 from panacea.core.records import record
 from panacea.core.store import ClientStore
-from panacea.core.types import Batch, Cohort, Newcomers, Setting
+from panacea.core.types import Batch, Newcomers, Origin, Setting
+from panacea.core.visit import Visit
 from panacea.data.task import Task
 from panacea.methods.fedavg import FedAvgBeside, FedAvgParameters, StartedModel
 from panacea.methods.registry import method
@@ -101,6 +102,7 @@ class Apfl(FedAvgBeside):
     parameter_model: ClassVar[type[MethodParameters]] = ApflParameters
     parameters: ApflParameters
     gradients = 2
+    keeps_model = True
 
     def enlarge(self, module: nn.Module, task: Task, streams: Streams) -> nn.Module:
         """Both networks, where their outputs are mixed."""
@@ -108,10 +110,15 @@ class Apfl(FedAvgBeside):
 
     def init_server(self, setting: Setting) -> StartedModel:
         """The initial model, twice."""
-        initial = setting.initial
-        if self.parameters.mixing == "logits":
-            initial = initial[1 : 1 + len(initial) // 2]  # (alpha, w, v)
-        return StartedModel(initial, initial)
+        return self.template(setting.origin, 0)
+
+    def template(self, origin: Origin, round: int) -> StartedModel:
+        """The initial model, twice."""
+        return StartedModel(*2 * (self._shared(origin.initial),))
+
+    def _shared(self, params: Parameters) -> Parameters:
+        """``w`` of a whole vector: all of it, or of the mixture of outputs (alpha, w, v) the middle."""
+        return params[..., 1 : 1 + params.shape[-1] // 2] if self.parameters.mixing == "logits" else params
 
     def mixture(self, alpha: Tensor, v: Tensor, w: Tensor) -> Parameters:
         """The evaluated vector: the mixed parameters, or all that the mixture of outputs is made of."""
@@ -160,10 +167,10 @@ class Apfl(FedAvgBeside):
         """The shared copy is sent, v and alpha are kept."""
         return Model(carry.shared.params), Mixture(carry.personal.params, carry.alpha)
 
-    def personal(self, server: StartedModel, clients: ClientStore, cohort: Cohort) -> Parameters:
+    def own_model(self, download: StartedModel, client: Mixture | None) -> Parameters:
         """The mixture; a client never sampled has no share of its own."""
-        w = server.params.expand(len(cohort), -1)
-        own: Mixture = clients.take(cohort.ids, fresh=Mixture(w, torch.zeros_like(w[:, :1])))
+        w = download.params
+        own = Mixture(w, torch.zeros_like(w[..., :1])) if client is None else client
         return self.mixture(own.alpha, own.params, w)
 
     def admit(self, server: StartedModel, clients: ClientStore, newcomers: Newcomers) -> Parameters:
@@ -185,6 +192,8 @@ class Apfl(FedAvgBeside):
         """A visit in which v begins at w."""
         if self.parameters.novel == "global":
             return None
-        w = server.params.expand(len(newcomers.ids), -1)
-        fit = Visit(self, lambda upload, kept, download: self.mixture(kept.alpha, kept.params, download.params))
-        return Adaptation(fit, download=StartedModel(w, w))
+
+        def begun(model: Model) -> StartedModel:
+            return StartedModel(*2 * (self._shared(model.params),))
+
+        return Adaptation(Visit(self, lambda _, kept, sent: self.mixture(kept.alpha, kept.params, sent.params), begun))

@@ -8,11 +8,11 @@ from pydantic import Field
 from torch import Tensor
 
 from panacea.core.local import Iterate, Local, refuse_unstable
-from panacea.core.method import Adaptation, Facts, MethodParameters, Model, NewcomerData, Visit
+from panacea.core.method import Adaptation, Facts, MethodParameters, Model, NewcomerData
 from panacea.core.parameters import Parameters
 from panacea.core.records import record
-from panacea.core.store import ClientStore
-from panacea.core.types import Batch, Cohort, Newcomers, Setting
+from panacea.core.types import Batch, Newcomers, Setting
+from panacea.core.visit import Visit
 from panacea.methods.fedavg import FedAvgBeside, FedAvgParameters, StartedModel
 from panacea.methods.registry import method
 
@@ -67,6 +67,7 @@ class Ditto(FedAvgBeside):
     parameter_model: ClassVar[type[MethodParameters]] = DittoParameters
     parameters: DittoParameters
     gradients = 2
+    keeps_model = True
 
     def init_server(self, setting: Setting) -> StartedModel:
         """The initial model, twice."""
@@ -94,10 +95,9 @@ class Ditto(FedAvgBeside):
         """The shared track is sent, the personal one kept."""
         return Model(carry.shared.params), Model(carry.personal.params)
 
-    def personal(self, server: StartedModel, clients: ClientStore, cohort: Cohort) -> Parameters:
+    def own_model(self, download: StartedModel, client: Model | None) -> Parameters:
         """v_i of those who have one."""
-        own: Model = clients.take(cohort.ids, fresh=Model(server.params.expand(len(cohort), -1)))
-        return own.params
+        return download.params if client is None else client.params
 
     @property
     def newcomer_uses(self) -> NewcomerData:
@@ -108,6 +108,5 @@ class Ditto(FedAvgBeside):
         """A visit in which v begins at w."""
         if self.parameters.novel == "global":
             return None
-        w = server.params.expand(len(newcomers.ids), -1)
-        fit = Visit(self, lambda upload, kept, download: kept.params)
-        return Adaptation(fit, self.parameters.novel_steps, download=StartedModel(w, w))
+        fit = Visit(self, lambda upload, kept, _: kept.params, lambda model: StartedModel(model.params, model.params))
+        return Adaptation(fit, self.parameters.novel_steps)

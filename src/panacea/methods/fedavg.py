@@ -10,7 +10,7 @@ from panacea.core.aggregate import weighted_mean
 from panacea.core.method import Adaptation, Facts, Method, MethodParameters, Model
 from panacea.core.parameters import Parameters
 from panacea.core.records import record, unsent
-from panacea.core.types import Cohort, Setting
+from panacea.core.types import Cohort, Origin, Setting
 from panacea.methods.registry import method
 
 __all__ = ["FedAvg", "FedAvgBeside", "FedAvgFt", "StartedModel"]
@@ -75,6 +75,10 @@ class FedAvgBeside(FedAvg):
     def init_server(self, setting: Setting) -> StartedModel:
         """The initial model, twice."""
         return StartedModel(setting.initial, setting.initial)
+
+    def template(self, origin: Origin, round: int) -> StartedModel:
+        """The same."""
+        return StartedModel(origin.initial, origin.initial)
 
     def download(self, server: StartedModel, cohort: Cohort) -> StartedModel:
         """The global model."""

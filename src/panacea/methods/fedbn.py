@@ -9,7 +9,7 @@ import torch
 from panacea.core.method import Adaptation, Facts, MethodParameters, Model, NewcomerData
 from panacea.core.parameters import Parameters
 from panacea.core.store import ClientStore
-from panacea.core.types import Newcomers, Setting
+from panacea.core.types import Newcomers, Origin
 from panacea.errors import RequestError
 from panacea.methods.fedavg import FedAvgParameters
 from panacea.methods.fedper import FedPer, SharedPart
@@ -45,10 +45,10 @@ class FedBn(FedPer):
     parameters: FedAvgParameters  # type: ignore[assignment]  # none of FedPer's own
     shares_statistics = False
 
-    def personal_tensors(self, setting: Setting) -> str:
+    def personal_tensors(self, origin: Origin) -> str:
         """The parameters of every layer that has running statistics."""
-        layers = {name.rpartition(".")[0] for name in setting.statistics_layout.names}
-        own = [name for name in setting.layout.names if name.rpartition(".")[0] in layers]
+        layers = {name.rpartition(".")[0] for name in origin.statistics_layout.names}
+        own = [name for name in origin.layout.names if name.rpartition(".")[0] in layers]
         if not own:
             raise RequestError(
                 "method=fedbn: the network has no BatchNorm with parameters; use one that has, e.g. model.norm=batch"

@@ -18,7 +18,7 @@ from panacea.core.parameters import Parameters
 from panacea.core.random import Streams
 from panacea.core.records import Tree, record
 from panacea.core.store import ClientStore
-from panacea.core.types import Batch, ClientIds, Cohort, Newcomers, Setting
+from panacea.core.types import Batch, ClientIds, Cohort, Newcomers, Origin, Setting
 from panacea.data.task import Task
 from panacea.errors import RequestError
 from panacea.methods.registry import method
@@ -173,25 +173,25 @@ class FedCg(Method):
         self.layers = [name for name, part in made.named_modules() if isinstance(part, DomainLayer)]
         return made
 
-    # --- server -------------------------------------------------------------------------------------------------
+    def bind(self, origin: Origin) -> None:
+        """Where the parts of the network are in its vector."""
+        sizes = dict.fromkeys(("network", "student", "seen", "given"), 0)
+        for name, size in zip(origin.layout.names, origin.layout.sizes, strict=True):
+            sizes[name.partition(".")[0]] += size
+        self.sizes = list(sizes.values())
+        self.network, self.student, self.sent = itertools.accumulate(self.sizes[:3])  # where each part ends
 
     def init_server(self, setting: Setting) -> FedCgState:
         """The network's initial values, A as asked for."""
         self.setting, p = setting, self.parameters
-        sizes = dict.fromkeys(("network", "student", "seen", "given"), 0)
-        for name, size in zip(setting.layout.names, setting.layout.sizes, strict=True):
-            sizes[name.partition(".")[0]] += size
-        self.sizes = list(sizes.values())
-        self.network, self.student, self.sent = itertools.accumulate(self.sizes[:3])  # where each part ends
+        self.bind(setting.origin)
         graphs = len(self.layers) if p.adjacency == "per_layer" else 1
         first = first_adjacency(p.a_kind, p.a_init, (graphs, p.domains), p.beta, setting.streams.torch("adjacency"))
         params = self._with_given(setting.initial, "adjacency", first.to(setting.initial).flatten())
         if p.source == "teacher":
             return FedCgState(params)
-        if p.domains > len(setting.train_ids) and p.source == "kmeans":
-            raise RequestError(
-                f"method.domains={p.domains}: k-means has {len(setting.train_ids)} training clients only"
-            )
+        if p.domains > (able := len(setting.train_ids)) and p.source == "kmeans":
+            raise RequestError(f"method.domains={p.domains}: k-means has {able} training clients only")
         if p.source == "oracle":
             return FedCgState(params, group_members(setting.groups, p.domains, setting.initial))
         return FedCgState(params, None, FirstUpdates.none(len(setting.counts), p.domains, self.network, params))
@@ -258,9 +258,8 @@ class FedCg(Method):
         rest = download.params[..., self.student :]
         gradient = local.grad(torch.cat([carry.network.params, carry.student.params, rest], dim=-1), batches[0])
         network, student, seen, _ = gradient.split(self.sizes, dim=-1)
-        return FedCgCarry(
-            local.sgd(carry.network, network), self._student_sgd(local)(carry.student, student), carry.seen + seen
-        )
+        imitating = self._student_sgd(local)(carry.student, student)
+        return FedCgCarry(local.sgd(carry.network, network), imitating, carry.seen + seen)
 
     def finish(self, carry: FedCgCarry, download: Model, client: None, steps: int | Tensor) -> tuple[Tree, Tree]:
         """What was trained is sent, what was given is not; what was seen as the mean over the steps."""

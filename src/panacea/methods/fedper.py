@@ -14,7 +14,7 @@ from panacea.core.parameters import Parameters
 from panacea.core.records import record, unsent
 from panacea.core.scope import Scope, TrainPart
 from panacea.core.store import ClientStore
-from panacea.core.types import Cohort, Newcomers, Setting
+from panacea.core.types import Cohort, Newcomers, Origin, Setting
 from panacea.errors import RequestError
 from panacea.methods.fedavg import FedAvg, FedAvgParameters
 from panacea.methods.registry import method
@@ -64,21 +64,30 @@ class FedPer(FedAvg):
     )
     parameter_model: ClassVar[type[MethodParameters]] = FedPerParameters
     parameters: FedPerParameters
+    keeps_model = True
     scope: Scope
 
-    def personal_tensors(self, setting: Setting) -> str:
+    def personal_tensors(self, origin: Origin) -> str:
         """The tensors that stay with the client, in the form of the key `personal`."""
         return self.parameters.personal
 
-    def init_server(self, setting: Setting) -> SharedPart:
-        """The initial model, cut in two."""
-        own = self.personal_tensors(setting)
-        self.scope = Scope.of(setting.layout, own, key="method.personal")
+    def bind(self, origin: Origin) -> None:
+        """Where the network is cut in two."""
+        own = self.personal_tensors(origin)
+        self.scope = Scope.of(origin.layout, own, key="method.personal")
         if self.scope.rest is None:
             raise RequestError(f"method.personal={own}: nothing is left to share; use method=separate")
-        start, shared = self.scope.split(setting.initial)
+
+    def template(self, origin: Origin, round: int) -> SharedPart:
+        """The initial model, cut in two."""
+        start, shared = self.scope.split(origin.initial)
         assert shared is not None
         return SharedPart(shared, start)
+
+    def init_server(self, setting: Setting) -> SharedPart:
+        """The same."""
+        self.bind(setting.origin)
+        return self.template(setting.origin, 0)
 
     def download(self, server: SharedPart, cohort: Cohort) -> SharedPart:
         """The shared part."""
@@ -106,10 +115,10 @@ class FedPer(FedAvg):
         assert shared is not None
         return SharedPart(shared, download.start), Model(own)
 
-    def personal(self, server: SharedPart, clients: ClientStore, cohort: Cohort) -> Parameters:
+    def own_model(self, download: SharedPart, client: Model | None) -> Parameters:
         """The shared part with the client's own."""
-        own: Model = clients.take(cohort.ids, fresh=self.init_client(self.download(server, cohort)))
-        return self.scope.join(own.params, server.params)
+        own = self.init_client(download) if client is None else client
+        return self.scope.join(own.params, download.params)
 
     def admit(self, server: SharedPart, clients: ClientStore, newcomers: Newcomers) -> Parameters:
         """The shared part with the common start."""

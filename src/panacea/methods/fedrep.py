@@ -12,7 +12,7 @@ from panacea.core.local import Iterate, Local
 from panacea.core.method import Facts, MethodParameters, Model
 from panacea.core.records import record, tree_map
 from panacea.core.transfer import beside
-from panacea.core.types import Batch, Setting
+from panacea.core.types import Batch, Origin, Setting
 from panacea.errors import RequestError
 from panacea.methods.fedper import FedPer, FedPerParameters, SharedPart
 from panacea.methods.registry import method
@@ -67,13 +67,19 @@ class FedRep(FedPer):
     is_head: Tensor
 
     def init_server(self, setting: Setting) -> SharedPart:
-        """As FedPer; remembers which entries are the head's."""
+        """As FedPer; both parts need steps."""
         if setting.local_steps < 2:
             raise RequestError("method=fedrep: local_steps=1 leaves no step to the body; use at least 2")
-        server = super().init_server(setting)
-        zeros, ones = torch.zeros_like(server.params, dtype=torch.bool), torch.ones_like(server.start, dtype=torch.bool)
-        self.is_head = self.scope.join(ones, zeros)
-        return server
+        return super().init_server(setting)
+
+    def bind(self, origin: Origin) -> None:
+        """As FedPer; and which entries are the head's."""
+        super().bind(origin)
+        head, body = self.scope.split(origin.initial)
+        assert body is not None
+        self.is_head = self.scope.join(
+            torch.ones_like(head, dtype=torch.bool), torch.zeros_like(body, dtype=torch.bool)
+        )
 
     def start(self, download: SharedPart, client: Model, local: Local) -> Phases:  # type: ignore[override]
         """As FedPer, at step 0."""

@@ -17,7 +17,7 @@ from panacea.core.parameters import Parameters
 from panacea.core.records import record, unsent
 from panacea.core.store import ClientStore
 from panacea.core.transfer import on_device
-from panacea.core.types import Batch, ClientIds, Cohort, Newcomers, Setting
+from panacea.core.types import Batch, ClientIds, Cohort, Newcomers, Origin, Setting
 
 __all__ = ["ClientModels", "MessagePassing", "MessagePassingParameters"]
 
@@ -56,6 +56,7 @@ class MessagePassing(Method):
 
     parameters: MessagePassingParameters
     averages = False
+    keeps_model = True
     setting: Setting
     pull_key: ClassVar[str]
 
@@ -87,6 +88,10 @@ class MessagePassing(Method):
             refuse_unstable(self.name, setting.lr, self.pull(setting.rounds), self.pull_key, remedy)
         n = len(setting.train_ids)
         return ClientModels(setting.initial.repeat(n, 1), setting.initial.new_zeros(n, 1))
+
+    def template(self, origin: Origin, round: int) -> Centre:
+        """The initial model, and the pull of this round."""
+        return Centre(origin.initial, torch.full_like(origin.initial[:1], self.pull(max(round, 1))))
 
     def _rows(self, ids: ClientIds) -> Tensor:
         return on_device(np.searchsorted(self.setting.train_ids, ids), self.setting.initial.device)
@@ -147,9 +152,14 @@ class MessagePassing(Method):
 
     def personal(self, server: ClientModels, clients: ClientStore, cohort: Cohort) -> Parameters:
         """w_i; u_i of a client never visited."""
-        visited = bool((clients.slots[cohort.ids] >= 0).all())  # then no mixture has to be made
-        fresh = None if visited else self.init_client(self.download(server, cohort))
-        own: Model = clients.take(cohort.ids, fresh=fresh)
+        if bool((clients.slots[cohort.ids] >= 0).all()):  # then no mixture has to be made
+            return self.own_model(None, clients.take(cohort.ids, fresh=None))
+        return super().personal(server, clients, cohort)
+
+    def own_model(self, download: Centre | None, client: Model | None) -> Parameters:
+        """w_i; u_i of a client never visited."""
+        own = self.init_client(download) if client is None and download is not None else client
+        assert own is not None
         return own.params
 
     def admit(self, server: ClientModels, clients: ClientStore, newcomers: Newcomers) -> Parameters:
@@ -157,6 +167,15 @@ class MessagePassing(Method):
         heard = server.heard if bool(server.heard.any()) else torch.ones_like(server.heard)
         mean = (heard * server.models).sum(dim=0) / heard.sum()
         return mean.expand(len(newcomers.ids), -1)
+
+    @property
+    def newcomer_alone(self) -> bool:
+        """No: it is compared with the models of others, which only the server has."""
+        return False
+
+    def joining_rows(self, server: ClientModels, clients: ClientStore, newcomers: Newcomers) -> dict[str, Parameters]:
+        """It begins at the model it is given."""
+        return {"models": self.admit(server, clients, newcomers)}
 
     @property
     def newcomer_uses(self) -> NewcomerData:

@@ -69,17 +69,12 @@ class PanaceaMlp(LearningServer):
 
     def admit(self, server: HypernetworkState, clients: ClientStore, newcomers: Newcomers) -> Parameters:
         """From the mean of the trained rows: without a graph nothing tells newcomers apart."""
-        h = newcomer_rows(
-            "learned",
-            self.parameters.novel_h0,
-            server.table,
-            self.nodes,
-            newcomers.ids,
-            None,
-            None,
-            self.setting.streams,
-        )
-        return self.scope.join(self.generate(server, h), server.rest)
+        return self.scope.join(self.generate(server, self.newcomer_table(server, newcomers)), server.rest)
+
+    def newcomer_table(self, server: HypernetworkState, newcomers: Newcomers) -> Tensor:
+        """By `novel_h0`."""
+        rule, streams = self.parameters.novel_h0, self.setting.streams
+        return newcomer_rows("learned", rule, server.table, self.nodes, newcomers.ids, None, None, streams)
 
     def diagnostics(self, server: HypernetworkState, clients: ClientStore, train_ids: ClientIds) -> dict[str, float]:
         """Spread of the embeddings, and how the server's last steps went."""

@@ -131,18 +131,24 @@ class PFedHn(GeneratingMethod):
     # --- newcomers ----------------------------------------------------------------------------------------------
 
     @property
+    def newcomer_alone(self) -> bool:
+        """Unless its embedding is fitted through the hypernetwork, which never leaves the server."""
+        return self.parameters.novel != "fit_embedding"
+
+    @property
     def newcomer_uses(self) -> NewcomerData:
         """Nothing, unless its embedding is fitted."""
         return "train split" if self.parameters.novel == "fit_embedding" else "nothing"
 
-    def _newcomers(self, server: HypernetworkState, newcomers: Newcomers) -> Tensor:
+    def newcomer_table(self, server: HypernetworkState, newcomers: Newcomers) -> Tensor:
+        """By `novel`."""
         rule: Literal["mean", "random"] = "random" if self.parameters.novel == "init" else "mean"
         streams = self.setting.streams
         return newcomer_rows("learned", rule, server.table, self.nodes, newcomers.ids, None, None, streams)
 
     def admit(self, server: HypernetworkState, clients: ClientStore, newcomers: Newcomers) -> Parameters:
         """From the mean of the rows, or a fresh one."""
-        return self.scope.join(self.generate(server, self._newcomers(server, newcomers)), server.rest)
+        return self.scope.join(self.generate(server, self.newcomer_table(server, newcomers)), server.rest)
 
     def adapt_newcomer(self, server: HypernetworkState, newcomers: Newcomers) -> Adaptation | None:
         """With `fit_embedding`, steps on the embedding alone; psi stays as it is."""
@@ -156,7 +162,7 @@ class PFedHn(GeneratingMethod):
             models = self.scope.join(self.network.models(parts, rows), rest)
             return models.reshape(*v.shape[:-1], -1)
 
-        return Adaptation(FitEmbedding(make, p.fit_lr), p.fit_steps, Model(self._newcomers(server, newcomers)))
+        return Adaptation(FitEmbedding(make, p.fit_lr), p.fit_steps, Model(self.newcomer_table(server, newcomers)))
 
     def diagnostics(self, server: HypernetworkState, clients: ClientStore, train_ids: ClientIds) -> dict[str, float]:
         """How the server's last steps went."""

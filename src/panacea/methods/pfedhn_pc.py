@@ -8,12 +8,12 @@ from pydantic import Field
 from torch import Tensor
 
 from panacea.core.local import Iterate, Local
-from panacea.core.method import Adaptation, Facts, MethodParameters, Model, NewcomerData
-from panacea.core.parameters import Parameters
+from panacea.core.method import Adaptation, Facts, Method, MethodParameters, Model, NewcomerData
+from panacea.core.parameters import Layout, Parameters
 from panacea.core.records import Tree, record, unsent
 from panacea.core.scope import TrainPart, all_but_last
 from panacea.core.store import ClientStore
-from panacea.core.types import Cohort, Newcomers
+from panacea.core.types import Cohort, Newcomers, Origin
 from panacea.hypernets.state import HypernetworkState
 from panacea.methods.pfedhn import PFedHn, PFedHnShape
 from panacea.methods.registry import method
@@ -63,11 +63,17 @@ class PFedHnPc(PFedHn):
     )
     parameter_model: ClassVar[type[MethodParameters]] = PFedHnPcParameters
     parameters: PFedHnPcParameters  # type: ignore[assignment]  # the same fields, fewer choices
+    keeps_model = True
 
-    @property
-    def generated_scope(self) -> str:
+    def generated_scope(self, layout: Layout) -> str:
         """Everything but the last layer."""
-        return all_but_last(self.setting.layout)
+        return all_but_last(layout)
+
+    def template(self, origin: Origin, round: int) -> BodyModel:
+        """The initial model, cut in two."""
+        body, head = self.scope.split(origin.initial)
+        assert head is not None
+        return BodyModel(body, head)
 
     def _common_head(self, server: HypernetworkState, rows: int) -> Tensor:
         assert server.rest is not None
@@ -101,8 +107,12 @@ class PFedHnPc(PFedHn):
 
     def personal(self, server: HypernetworkState, clients: ClientStore, cohort: Cohort) -> Parameters:
         """The generated body under the client's own last layer."""
-        own: Model = clients.take(cohort.ids, fresh=Model(self._common_head(server, len(cohort))))
-        return self.scope.join(self.generated(server, cohort.ids), own.params)
+        return Method.personal(self, server, clients, cohort)
+
+    def own_model(self, download: BodyModel, client: Model | None) -> Parameters:
+        """The same; without an own layer under that of the common start."""
+        own = self.init_client(download) if client is None else client
+        return self.scope.join(download.params, own.params)
 
     @property
     def newcomer_uses(self) -> NewcomerData:

@@ -9,11 +9,11 @@ from torch import Tensor
 
 from panacea.core.aggregate import weighted_mean
 from panacea.core.local import Iterate, Local, refuse_unstable
-from panacea.core.method import Adaptation, Facts, MethodParameters, Model, NewcomerData, Visit
+from panacea.core.method import Adaptation, Facts, MethodParameters, Model, NewcomerData
 from panacea.core.parameters import Parameters
 from panacea.core.records import record
-from panacea.core.store import ClientStore
 from panacea.core.types import Batch, Cohort, Newcomers, Setting
+from panacea.core.visit import Visit
 from panacea.errors import RequestError
 from panacea.methods.fedavg import FedAvg, FedAvgParameters
 from panacea.methods.registry import method
@@ -73,6 +73,7 @@ class PFedMe(FedAvg):
     facts: ClassVar[Facts] = Facts("Dinh et al., NeurIPS", 2020, "w", "theta_i", "U", "U", "theta fitted, or w")
     parameter_model: ClassVar[type[MethodParameters]] = PFedMeParameters
     parameters: PFedMeParameters
+    keeps_model = True
 
     def __init__(self, parameters: MethodParameters | None = None) -> None:
         super().__init__(parameters)
@@ -123,10 +124,9 @@ class PFedMe(FedAvg):
         mean = weighted_mean(uploads.params, cohort.weights(self.parameters.weighting))
         return Model((1 - beta) * server.params + beta * mean)
 
-    def personal(self, server: Model, clients: ClientStore, cohort: Cohort) -> Parameters:
+    def own_model(self, download: Model, client: Model | None) -> Parameters:
         """theta_i of those who have one."""
-        own: Model = clients.take(cohort.ids, fresh=self.download(server, cohort))
-        return own.params
+        return download.params if client is None else client.params
 
     @property
     def newcomer_uses(self) -> NewcomerData:

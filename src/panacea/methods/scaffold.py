@@ -10,11 +10,12 @@ from torch import Tensor
 
 from panacea.core.aggregate import weighted_mean
 from panacea.core.local import Iterate, Local
-from panacea.core.method import Adaptation, Facts, Method, MethodParameters, Visit
+from panacea.core.method import Adaptation, Facts, Method, MethodParameters
 from panacea.core.parameters import Parameters
 from panacea.core.records import record
 from panacea.core.store import ClientStore
-from panacea.core.types import Batch, Cohort, Setting
+from panacea.core.types import Batch, Cohort, Origin, Setting
+from panacea.core.visit import Visit
 from panacea.methods.registry import method
 
 __all__ = ["Scaffold"]
@@ -96,7 +97,11 @@ class Scaffold(Method):
     def init_server(self, setting: Setting) -> GlobalModel:
         """The initial model, c = 0."""
         self.clients = len(setting.train_ids)
-        return GlobalModel(setting.initial, torch.zeros_like(setting.initial))
+        return self.template(setting.origin, 0)
+
+    def template(self, origin: Origin, round: int) -> GlobalModel:
+        """The initial model, c = 0."""
+        return GlobalModel(origin.initial, torch.zeros_like(origin.initial))
 
     def download(self, server: GlobalModel, cohort: Cohort) -> GlobalModel:
         """The model and the control variate."""
@@ -143,4 +148,10 @@ class Scaffold(Method):
         """The local model y of one more visit."""
         download = self.download(server, cohort)
         kept = clients.take(cohort.ids, fresh=self.init_client(download))
-        return {"local": Adaptation(Visit(self, lambda upload, *_: upload.params), download=download, kept=kept)}
+        return self.own_alternatives(download, kept)
+
+    def own_alternatives(self, download: GlobalModel | None, client: Correction | None) -> dict[str, Adaptation]:
+        """The same; a newcomer, who does not know c, has none."""
+        if download is None:
+            return {}
+        return {"local": Adaptation(Visit(self, lambda upload, *_: upload.params), download=download, kept=client)}

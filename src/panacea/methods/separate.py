@@ -10,8 +10,7 @@ from panacea.core.local import Iterate, Local
 from panacea.core.method import Adaptation, Facts, Method, MethodParameters, Model, NewcomerData
 from panacea.core.parameters import Parameters
 from panacea.core.records import record, unsent
-from panacea.core.store import ClientStore
-from panacea.core.types import Cohort, Newcomers
+from panacea.core.types import Cohort, Newcomers, Origin
 from panacea.methods.fedavg import FedAvg
 from panacea.methods.registry import method
 
@@ -57,7 +56,12 @@ class Separate(Method):
     shares_statistics = False
     isolated = True
     averages = False
+    keeps_model = True
     parameters: SeparateParameters
+
+    def template(self, origin: Origin, round: int) -> CommonStart:
+        """The initial model."""
+        return CommonStart(origin.initial)
 
     def download(self, server: Model, cohort: Cohort) -> CommonStart:
         """Nothing that travels."""
@@ -79,10 +83,9 @@ class Separate(Method):
         """The server only remembers the common start."""
         return server
 
-    def personal(self, server: Model, clients: ClientStore, cohort: Cohort) -> Parameters:
+    def own_model(self, download: CommonStart, client: Model | None) -> Parameters:
         """``w_i``."""
-        own: Model = clients.take(cohort.ids, fresh=self.init_client(self.download(server, cohort)))
-        return own.params
+        return download.params if client is None else client.params
 
     def adapt_newcomer(self, server: Model, newcomers: Newcomers) -> Adaptation:
         """A newcomer trains alone from the common start."""

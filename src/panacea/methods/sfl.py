@@ -17,7 +17,7 @@ from panacea.core.parameters import Parameters, squared_norm
 from panacea.core.records import record
 from panacea.core.store import ClientStore
 from panacea.core.transfer import on_device
-from panacea.core.types import Batch, ClientIds, Cohort, Newcomers, Setting
+from panacea.core.types import Batch, ClientIds, Cohort, Newcomers, Origin, Setting
 from panacea.errors import RequestError
 from panacea.graphs import ClientGraph
 from panacea.hypernets.propagation import Propagation
@@ -111,6 +111,10 @@ class Sfl(Method):
         self.readout = ((1 - a) * weights + a * travelled).squeeze(-1)
         return ClientModels(setting.initial.repeat(n, 1))
 
+    def template(self, origin: Origin, round: int) -> Centres:
+        """Both the initial model."""
+        return Centres(origin.initial, origin.initial)
+
     def _propagation(self, graph: ClientGraph) -> Propagation:
         return Propagation(graph, "mean", self.setting.initial)
 
@@ -185,6 +189,10 @@ class Sfl(Method):
         models = overall.repeat(newcomers.graph.n, 1)
         models[torch.from_numpy(self.setting.train_ids).to(models.device)] = server.models
         return self.smoothed(models, newcomers.ids, self._propagation(newcomers.graph))
+
+    def joining_rows(self, server: ClientModels, clients: ClientStore, newcomers: Newcomers) -> dict[str, Parameters]:
+        """It begins at the model it is given."""
+        return {"models": self.admit(server, clients, newcomers)}
 
     @property
     def newcomer_uses(self) -> NewcomerData:
