@@ -49,7 +49,7 @@ def test_every_method_has_the_numbers_of_one_process(method: str) -> None:
 
 
 class TestNumbers:
-    @pytest.mark.parametrize("workers", [1, 3, 5])
+    @pytest.mark.parametrize("workers", [1, 3])
     def test_they_do_not_depend_on_the_number_of_workers(self, workers: int) -> None:
         alone = toy_experiment("scaffold", cohort=5, local_epochs=2)
         shared = on_ray("scaffold", workers, cohort=5, local_epochs=2)
@@ -116,7 +116,7 @@ class TestAttacks:
 
     def test_triggers_reach_the_workers(self, real_data: Path) -> None:
         flat = {
-            "data": "digits", "data.root": str(real_data), "data.clients": 4, "method": "fedavg", "rounds": 2,
+            "data": "digits", "data.root": str(real_data), "data.clients": 6, "method": "fedavg", "rounds": 2,
             "local_steps": 3, "attack": "backdoor_patch", "attack.ratio": 0.5, "eval_every": 1, "lr": 0.1,
             "dtype": "float64",
         }  # fmt: skip
@@ -144,7 +144,7 @@ class TestFaults:
         assert str(killer.killed[0]) in told[0]
 
     def test_workers_that_always_die_end_the_run_with_one_line(self) -> None:
-        experiment = on_ray("fedavg")
+        experiment = on_ray("fedavg", cohort=1)
         experiment.method = Deadly()
         with pytest.warns(UserWarning, match="died"), pytest.raises(RunFailure, match="3 Ray workers died"):
             play(experiment, 1)
@@ -175,7 +175,7 @@ class TestRequests:
 
     def test_another_cluster_in_the_same_process_is_refused(self) -> None:
         experiment = toy_experiment("fedavg", engine="ray", **{"engine.address": "auto"})
-        with pytest.raises(RequestError, match="engine.address=auto: this process is connected to the Ray 'local'"):
+        with pytest.raises(RequestError, match="this process is connected to the Ray 'local'"):
             play(experiment, 1)
 
     def test_a_ray_client_is_refused(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -109,11 +108,16 @@ class RayPool:
         return getattr(self._workers[number].actor, what).remote(order)
 
     def _answer(self, number: int, what: str, order: Any, waiting: Any, note: Callable[[str], None]) -> Answer:
-        for deaths in range(_MOST_DEATHS):
+        deaths = 0
+        while True:
             try:
                 answer: Answer = self.session.ray.get(waiting)
-            except self._fatal:
-                time.sleep(0.5 * deaths)
+            except self._fatal as error:
+                deaths += 1
+                if deaths == _MOST_DEATHS:
+                    raise RunFailure(
+                        f"{deaths} Ray workers died over the same clients, often of too little memory"
+                    ) from error
                 dead = self._workers[number].process
                 new = self._class.remote()
                 self._workers[number] = _Worker(new, self._process(new.process.remote()))
@@ -122,4 +126,3 @@ class RayPool:
                 waiting = self._sent(number, what, order)
             else:
                 return answer
-        raise RunFailure(f"{_MOST_DEATHS} Ray workers died over the same clients, often of too little memory")

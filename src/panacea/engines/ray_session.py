@@ -12,6 +12,7 @@ import os
 import secrets
 import shutil
 import signal
+import sys
 import tempfile
 import threading
 import time
@@ -25,6 +26,7 @@ from panacea.errors import RequestError
 __all__ = ["RaySession", "connect", "require_ray"]
 
 LOCAL = "local"
+_TOKEN = secrets.token_hex(32)  # of this process' private Rays: in no file, and the same for all, for Ray keeps it
 
 
 def require_ray(asked: str) -> None:
@@ -119,7 +121,9 @@ def _opened(wanted: str, key: str, cpus: int | None) -> RaySession:
         options |= {"address": LOCAL, "num_cpus": cpus, "include_dashboard": False, "_temp_dir": str(folder)}
         names |= {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}  # loopback only: the switch has the name of its first users
         if not {"RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & os.environ.keys():
-            names |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}  # ours alone, in no file
+            names |= {"RAY_AUTH_TOKEN": _TOKEN}
+            if "ray" not in sys.modules:  # read at its import; later on Ray sets it itself
+                names |= {"RAY_AUTH_MODE": "token"}
     else:
         options["address"] = wanted
     with _environment(names), _handlers_kept():
