@@ -23,7 +23,7 @@ from typing import Any
 
 from panacea.errors import RequestError
 
-__all__ = ["RaySession", "connect", "require_ray"]
+__all__ = ["RaySession", "connect", "holding", "require_ray"]
 
 LOCAL = "local"
 _TOKEN = secrets.token_hex(32)  # of this process' private Rays: in no file, and the same for all, for Ray keeps it
@@ -85,6 +85,7 @@ class RaySession:
 
 
 _current: RaySession | None = None
+_imported_by_us = False
 
 
 def connect(address: str | None, key: str, cpus: int | None = None) -> RaySession:
@@ -112,18 +113,33 @@ def connect(address: str | None, key: str, cpus: int | None = None) -> RaySessio
     return _current
 
 
+@contextlib.contextmanager
+def holding(address: str | None, key: str, cpus: int | None = None) -> Iterator[None]:
+    """Stay connected between several uses; None for no connection at all."""
+    if address is None:
+        yield
+        return
+    session = connect(address, key, cpus)
+    try:
+        yield
+    finally:
+        session.release()
+
+
 def _opened(wanted: str, key: str, cpus: int | None) -> RaySession:
+    global _imported_by_us  # noqa: PLW0603
     options: dict[str, Any] = {"logging_level": "error", "log_to_driver": False}
     folder, names = None, {"RAY_USAGE_STATS_ENABLED": "0"}
     if wanted == LOCAL:
         # sockets have short names, so not in a long $TMPDIR
         folder = Path(tempfile.mkdtemp(prefix="panacea-ray-", dir="/tmp"))
         options |= {"address": LOCAL, "num_cpus": cpus, "include_dashboard": False, "_temp_dir": str(folder)}
-        names |= {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}  # loopback only: the switch has the name of its first users
-        if not {"RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & os.environ.keys():
-            names |= {"RAY_AUTH_TOKEN": _TOKEN}
-            if "ray" not in sys.modules:  # read at its import; later on Ray sets it itself
-                names |= {"RAY_AUTH_MODE": "token"}
+        if "ray" not in sys.modules:
+            _imported_by_us = True
+        if _imported_by_us:  # Ray reads these when it is imported; whoever did so before us has chosen otherwise
+            names |= {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}  # loopback only; named after those who asked for it
+            if not {"RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & os.environ.keys():
+                names |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": _TOKEN}
     else:
         options["address"] = wanted
     with _environment(names), _handlers_kept():
