@@ -16,6 +16,4 @@ def ray_here() -> Iterator[RaySession]:
         pytest.skip("Ray is not installed")
     session = connect(None, "engine.address", 2)
     yield session
-    while session.users > 1:  # experiments that are still waiting to be collected
-        session.release()
-    session.release()
+    session.close()

@@ -65,6 +65,7 @@ class RayEngine:
         self.note: Callable[[str], None] = _warn
         self._pool: RayPool | None = None
         self._programme = Parcel("", (None,))
+        self._lost: weakref.finalize[Any, Any] | None = None
         self._methods: OrderedDict[str, tuple[Parcel, Method, bytes]] = OrderedDict()
         self._samples: list[tuple[Samples, bool, Parcel]] = []
         self._inputs: list[tuple[Tensor, Parcel]] = []
@@ -75,10 +76,20 @@ class RayEngine:
         """The workers; the first call starts them."""
         if self._pool is None:
             pool = RayPool(self.cluster)
-            weakref.finalize(self, pool.session.release)  # Ray ends with the last experiment on it
+            self._pool, self._lost = pool, weakref.finalize(self, pool.session.forget)
+            self._lost.atexit = False
             pool.start(self.note)
-            self._pool, self._programme = pool, pool.stored(self.programme)
+            self._programme = pool.stored(self.programme)
         return self._pool
+
+    def close(self) -> None:
+        """Let go of the workers; they end, and a private Ray with them, unless somebody else in this process has it."""
+        if self._pool is not None and self._lost is not None and self._lost.detach():
+            self._methods.clear()
+            self._samples.clear()
+            self._inputs.clear()
+            session, self._pool = self._pool.session, None
+            session.release()
 
     def train(
         self,

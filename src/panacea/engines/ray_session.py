@@ -6,12 +6,14 @@ Ray ends with it. Ray is imported here only, and only when somebody asks.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import importlib.util
 import os
 import secrets
 import shutil
 import signal
+import socket
 import sys
 import tempfile
 import threading
@@ -23,7 +25,7 @@ from typing import Any
 
 from panacea.errors import RequestError
 
-__all__ = ["RaySession", "connect", "holding", "require_ray"]
+__all__ = ["RaySession", "connect", "kept_open", "require_ray"]
 
 LOCAL = "local"
 _TOKEN = secrets.token_hex(32)  # of this process' private Rays: in no file, and the same for all, for Ray keeps it
@@ -54,7 +56,6 @@ class RaySession:
     folder: Path | None = None
     foreign: bool = False
     workers: dict[int, list[Any]] = field(default_factory=dict)
-    _lock: threading.RLock = field(default_factory=threading.RLock)
 
     @property
     def private(self) -> bool:
@@ -66,26 +67,35 @@ class RaySession:
         """Of all nodes."""
         return max(1, int(self.ray.cluster_resources().get("CPU", 1)))
 
+    def forget(self) -> None:
+        """One user less, found out by the garbage collector: it may run within Ray, so nothing is closed now."""
+        self.users -= 1
+
     def release(self) -> None:
         """One user less; the last one closes."""
+        self.forget()
+        if self.users <= 0 and not _keepers:
+            self.close()
+
+    def close(self) -> None:
+        """End the workers, and Ray if it is private."""
         global _current  # noqa: PLW0603
-        with self._lock:
-            self.users -= 1
-            if self.users or _current is not self:
-                return
-            _current = None
-            if not self.foreign:
-                self.ray.shutdown()  # workers end with it
-            elif self.ray.is_initialized():
-                for worker in (one for several in self.workers.values() for one in several):
-                    self.ray.kill(worker.actor)
-            self.workers.clear()
-            if self.folder is not None:
-                _remove(self.folder)
+        if _current is not self:
+            return
+        _current = None
+        if not self.foreign:
+            self.ray.shutdown()  # workers end with it
+        elif self.ray.is_initialized():
+            for worker in (one for several in self.workers.values() for one in several):
+                self.ray.kill(worker.actor)
+        self.workers.clear()
+        if self.folder is not None:
+            _remove(self.folder)
 
 
 _current: RaySession | None = None
 _imported_by_us = False
+_keepers = 0
 
 
 def connect(address: str | None, key: str, cpus: int | None = None) -> RaySession:
@@ -114,16 +124,16 @@ def connect(address: str | None, key: str, cpus: int | None = None) -> RaySessio
 
 
 @contextlib.contextmanager
-def holding(address: str | None, key: str, cpus: int | None = None) -> Iterator[None]:
-    """Stay connected between several uses; None for no connection at all."""
-    if address is None:
-        yield
-        return
-    session = connect(address, key, cpus)
+def kept_open() -> Iterator[None]:
+    """What is connected inside stays so until the end, from run to run."""
+    global _keepers  # noqa: PLW0603
+    _keepers += 1
     try:
         yield
     finally:
-        session.release()
+        _keepers -= 1
+        if not _keepers and _current is not None and _current.users <= 0:
+            _current.close()
 
 
 def _opened(wanted: str, key: str, cpus: int | None) -> RaySession:
@@ -141,6 +151,7 @@ def _opened(wanted: str, key: str, cpus: int | None) -> RaySession:
             if not {"RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & os.environ.keys():
                 names |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": _TOKEN}
     else:
+        _refuse_silence(wanted, key)
         options["address"] = wanted
     with _environment(names), _handlers_kept():
         import ray  # noqa: PLC0415  (heavy, and it reads the environment when it is imported)
@@ -156,7 +167,24 @@ def _opened(wanted: str, key: str, cpus: int | None) -> RaySession:
             raise RequestError(
                 f"{key}={wanted}: no connection to Ray ({why}); `ray start --head` starts a cluster"
             ) from error
-    return RaySession(ray, wanted, folder=folder)
+    session = RaySession(ray, wanted, folder=folder)
+    atexit.register(session.close)  # before Ray's own, which was registered before
+    return session
+
+
+def _refuse_silence(address: str, key: str) -> None:
+    """Ray tries for minutes where nobody listens."""
+    host, colon, port = address.rpartition(":")
+    if address == "auto":
+        return
+    if not colon or not port.isdigit():
+        raise RequestError(f"{key}={address}: give auto, local or host:port")
+    try:
+        socket.create_connection((host, int(port)), timeout=5).close()
+    except (OSError, OverflowError) as error:
+        raise RequestError(
+            f"{key}={address}: nobody answers there ({error}); `ray start --head` starts a cluster"
+        ) from error
 
 
 @contextlib.contextmanager

@@ -133,7 +133,10 @@ def run_batch(
         count = min(count, len(grouped(configs, 1)), _GPU_PROCESSES)  # a GPU gains by rows, not by processes
     groups = grouped(configs, count)
     if count <= 1:
-        return _run_here(jobs, groups, listener, stop, pages, given)
+        from panacea.engines.ray_session import kept_open  # noqa: PLC0415  (torch is imported by the runs anyway)
+
+        with kept_open():
+            return _run_here(jobs, groups, listener, stop, pages, given)
     from panacea.experiment._crew import run_in_processes  # noqa: PLC0415  (only where there are several)
 
     return run_in_processes(jobs, groups, count, listener, stop, pages, given)

@@ -85,6 +85,7 @@ def run_experiment(
                 callback.on_note(note)
         if isinstance(experiment.engine, RayEngine):
             experiment.engine.note = partial(_tell, callbacks)
+            stack.callback(experiment.engine.close)
         with Interrupter() as interrupter:
             while experiment.state.round < (config.rounds or 0):
                 _one_round(experiment, directory, callbacks)

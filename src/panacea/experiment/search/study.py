@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from panacea.engines.ray_session import holding
+from panacea.engines.ray_session import kept_open
 from panacea.errors import RequestError
 from panacea.experiment.batch import STOPPED_EARLY, Job, Listener, run_batch
 from panacea.experiment.experiment import Experiment
@@ -127,7 +127,7 @@ def run_search(
         RequestError: a request for a run is wrong, or there is nothing to choose on.
     """
     study = _Study(request, workers, listener, cluster)
-    with holding(cluster, "--cluster", workers):  # every batch of settings uses it
+    with kept_open():  # every batch of settings uses the same cluster
         return study.run()
 
 
