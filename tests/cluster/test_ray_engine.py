@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 import torch
 from torch import nn
 
+import panacea
 from panacea.core.method import Method
 from panacea.core.records import Tree
 from panacea.engines.ray_engine import RayEngine
@@ -169,6 +171,15 @@ class TestFaults:
 
 
 class TestRequests:
+    def test_ray_is_imported_in_one_place_which_keeps_it_on_loopback(self, ray_here: RaySession) -> None:
+        """Ray reads its settings at its import; whoever imports it earlier opens it to the network."""
+        source = Path(panacea.__file__).parent
+        found = [
+            path.name for path in source.rglob("*.py") if re.search(r"^\s*(import|from) ray\b", path.read_text(), re.M)
+        ]
+        assert sorted(found) == ["ray_session.py", "ray_worker.py"]
+        assert [node["NodeManagerAddress"] for node in ray_here.ray.nodes()] == ["127.0.0.1"]
+
     def test_a_gpu_is_refused(self) -> None:
         with pytest.raises(RequestError, match="device=cuda"):
             on_ray("fedavg", device="cuda")

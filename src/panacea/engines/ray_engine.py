@@ -106,11 +106,11 @@ class RayEngine:
         what, samples = self._stored_method(method), self._stored_samples(self.samples)
         orders = []
         for rows in self._shares(len(cohort)):
-            given = packed(tree_index((downloads, kept, statistics), rows))
+            sent, found, numbers = packed(tree_index((downloads, kept, statistics), rows))
             counts, trust = packed((cohort.counts[rows], cohort.trust[rows]))
             own = replace(cohort, ids=cohort.ids[rows], counts=counts, trust=trust)
             counted = steps[rows] if isinstance(steps, np.ndarray) else steps
-            orders.append(Training(self._programme, what, samples, *given, own, counted, purpose))
+            orders.append(Training(self._programme, what, samples, sent, found, numbers, own, counted, purpose))
         parts = []
         for order, answer in zip(orders, self._answers("train", orders), strict=True):
             trained, size = answer.result, len(order.cohort)
@@ -126,7 +126,7 @@ class RayEngine:
         """Score all clients, a share of them on every worker."""
         stored = self._stored_samples(self.samples if samples is None else samples)
         orders = [
-            Scoring(self._programme, stored, *packed((params[rows], statistics[rows])), ids[rows], split)
+            Scoring(self._programme, stored, packed(params[rows]), packed(statistics[rows]), ids[rows], split)
             for rows in self._shares(len(ids))
         ]
         found = [answer.result for answer in self._answers("evaluate", orders)]
@@ -155,14 +155,14 @@ class RayEngine:
 
     def _stored_method(self, method: Method) -> Parcel:
         """Stored once, and again when something has changed that its clients may look at."""
-        seen = _visible(method)
+        pickled: Callable[[object], bytes] = self.pool.session.ray.cloudpickle.dumps
+        seen = pickled([type(method).__qualname__, method.parameters.model_dump(), _visible(method)])
         for parcel, known, before in self._methods.values():
             if known is method and before == seen:
                 return parcel
         if type(method).__module__ == "__main__":
             raise RequestError(f"engine=ray: workers cannot import {type(method).__name__}; put it into a file")
-        content = _pickled(method)
-        name = hashlib.sha256(content).hexdigest()
+        name = hashlib.sha256(pickled(method)).hexdigest()
         if name not in self._methods:
             self._methods[name] = (self.pool.stored(method, name), method, seen)
             while len(self._methods) > _METHODS:
@@ -188,19 +188,8 @@ def _warn(note: str) -> None:
     warnings.warn(note, stacklevel=3)
 
 
-def _pickled(content: object) -> bytes:
-    from ray import cloudpickle  # type: ignore[attr-defined, unused-ignore]  # noqa: PLC0415
-
-    pickled: bytes = cloudpickle.dumps(content)
-    return pickled
-
-
-def _visible(method: Method) -> bytes:
+def _visible(method: Method) -> dict[str, Any]:
     """Numbers, masks and inner methods, which clients may look at; a server's own objects do not reach them."""
-    return _pickled([type(method).__qualname__, method.parameters.model_dump(), _values(method)])
-
-
-def _values(method: Method) -> dict[str, Any]:
     own = {name: value for name, value in vars(method).items() if name != "parameters"}
     plain = {name: value for name, value in own.items() if isinstance(value, _PLAIN)}
-    return plain | {name: _values(value) for name, value in own.items() if isinstance(value, Method)}
+    return plain | {name: _visible(value) for name, value in own.items() if isinstance(value, Method)}

@@ -194,9 +194,10 @@ class RowWorker:
         self._turn_to(order.programme)
 
         def score() -> Scores:
-            samples, rows = self._samples_of(order.samples), len(order.ids)
-            given = unpacked((order.params, order.statistics), rows)
-            return self._engine_on(order.programme, samples).evaluate(*given, order.ids, order.split, samples)
+            samples = self._samples_of(order.samples)
+            params, statistics = unpacked((order.params, order.statistics), len(order.ids))
+            engine = self._engine_on(order.programme, samples)
+            return engine.evaluate(params, statistics, order.ids, order.split, samples)
 
         return self._answer(score, lambda error: f"{type(error).__name__}: {error}")
 
