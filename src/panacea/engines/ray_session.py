@@ -165,7 +165,8 @@ def _opened(wanted: str, key: str, cpus: int | None) -> RaySession:
                 _remove(folder)
             why = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
             raise RequestError(
-                f"{key}={wanted}: no connection to Ray ({why}); `ray start --head` starts a cluster; one with tokens needs RAY_AUTH_MODE=token"
+                f"{key}={wanted}: no connection to Ray ({why}); `ray start --head` starts a cluster; "
+                "one with tokens needs RAY_AUTH_MODE=token"
             ) from error
     session = RaySession(ray, wanted, folder=folder)
     atexit.register(session.close)  # before Ray's own, which was registered before
@@ -183,7 +184,7 @@ def _refuse_silence(address: str, key: str) -> None:
         socket.create_connection((host, int(port)), timeout=5).close()
     except (OSError, OverflowError) as error:
         raise RequestError(
-            f"{key}={address}: nobody answers there ({error}); `ray start --head` starts a cluster; one with tokens needs RAY_AUTH_MODE=token"
+            f"{key}={address}: nobody answers there ({error}); `ray start --head` starts a cluster"
         ) from error
 
 
