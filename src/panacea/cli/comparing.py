@@ -31,6 +31,7 @@ def compare_methods(
     target: float | None,
     tune: int | None = None,
     *,
+    cluster: str | None = None,
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -49,10 +50,10 @@ def compare_methods(
     keys |= {} if target is None else {"target": target}
     plan = plan_comparison(keys)
     if tune is not None:
-        chosen, tuned = tuned_keys(keys, tune, number, quiet=quiet)
+        chosen, tuned = tuned_keys(keys, tune, number, cluster, quiet=quiet)
         plan = replace(plan_comparison(chosen), tuned=tuned)
     with LiveTable(plan, quiet) as live:
-        results = run_comparison(plan, workers=number, listener=live)
+        results = run_comparison(plan, workers=number, listener=live, cluster=cluster)
     note = write_comparison(results, plan.folder)
     failures = results.failures
     if as_json:

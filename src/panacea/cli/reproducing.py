@@ -33,6 +33,7 @@ def reproduce_command(
     listed: bool,
     quick: bool,
     workers: int | None,
+    cluster: str | None,
     out: Path | None,
     as_json: bool,
     quiet: bool,
@@ -56,6 +57,7 @@ def reproduce_command(
     request = Request.of(keys, quick=quick, out=out)
     options = [*(["--quick"] if quick else []), *(["--out", str(out)] if out else [])]
     options += ["--workers", str(workers)] if workers else []
+    options += ["--cluster", cluster] if cluster else []
     command = shlex.join(["panacea", "reproduce", *arguments, *options])
     folder = _folder(entry, request)
     if entry.theory is not None:
@@ -63,11 +65,19 @@ def reproduce_command(
 
         reproduce_theory(entry, request, folder, command, as_json=as_json, quiet=quiet)
         return
-    _reproduce(entry, request, folder, command, workers, as_json=as_json, quiet=quiet)
+    _reproduce(entry, request, folder, command, workers, cluster, as_json=as_json, quiet=quiet)
 
 
 def _reproduce(
-    entry: Entry, request: Request, folder: Path, command: str, workers: int | None, *, as_json: bool, quiet: bool
+    entry: Entry,
+    request: Request,
+    folder: Path,
+    command: str,
+    workers: int | None,
+    cluster: str | None,
+    *,
+    as_json: bool,
+    quiet: bool,
 ) -> None:
     plan = make_plan(entry, request)
     if not plan.planned:
@@ -82,7 +92,8 @@ def _reproduce(
         say(f"{many}; expected time: {entry.time['quick' if request.quick else 'full']}")
     started = time.perf_counter()
     with _Bar(quiet) as bar:
-        finished = run_batch([one.job for one in plan.planned], workers=workers, listener=bar, pages=False)
+        jobs = [one.job for one in plan.planned]
+        finished = run_batch(jobs, workers=workers, listener=bar, pages=False, cluster=cluster)
     found = gather(plan, finished)
     claims = check_claims(found)
     about = described(command, time.perf_counter() - started, finished)

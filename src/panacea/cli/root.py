@@ -15,6 +15,7 @@ from panacea.errors import nearest
 __all__ = [
     "Arguments",
     "AsJson",
+    "Cluster",
     "Debug",
     "Fresh",
     "KeysCommand",
@@ -83,6 +84,12 @@ app = typer.Typer(
 )
 
 Arguments = Annotated[list[str] | None, typer.Argument(metavar="[FILE.yaml] [key=value ...]", show_default=False)]
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster", metavar="ADDRESS", help="runs on a Ray cluster: auto, host:port or local", show_default=False
+    ),
+]
 RunDir = Annotated[Path, typer.Argument(metavar="RUN_DIR", show_default=False)]
 ModelFormat = Annotated[
     str | None,

@@ -10,6 +10,7 @@ import typer
 from panacea.cli.root import (
     Arguments,
     AsJson,
+    Cluster,
     Debug,
     Fresh,
     KeysCommand,
@@ -67,6 +68,7 @@ def compare(
     workers: Annotated[
         int | None, typer.Option("--workers", help="processes; default: one per core", show_default=False)
     ] = None,
+    cluster: Cluster = None,
     target: Annotated[
         float | None,
         typer.Option("--target", help="validation metric whose price in bytes is wanted", show_default=False),
@@ -97,7 +99,7 @@ def compare(
     """
     from panacea.cli.comparing import compare_methods  # noqa: PLC0415
 
-    compare_methods(arguments or [], workers, target, tune, as_json=as_json, quiet=quiet)
+    compare_methods(arguments or [], workers, target, tune, cluster=cluster, as_json=as_json, quiet=quiet)
 
 
 @app.command("export", cls=PlainCommand)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from panacea.cli.root import AsJson, Debug, PlainCommand, Quiet, app
+from panacea.cli.root import AsJson, Cluster, Debug, PlainCommand, Quiet, app
 
 __all__ = ["sweep"]
 
@@ -18,6 +18,7 @@ def sweep(
     ] = None,
     listed: Annotated[bool, typer.Option("--list", help="show the searches that come with the package")] = False,
     workers: Annotated[int | None, typer.Option("--workers", help="processes; default: one per core")] = None,
+    cluster: Cluster = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -42,4 +43,4 @@ def sweep(
     if listed:
         list_sweeps(as_json=as_json)
     else:
-        run_sweep(arguments or [], workers, as_json=as_json, quiet=quiet)
+        run_sweep(arguments or [], workers, cluster, as_json=as_json, quiet=quiet)

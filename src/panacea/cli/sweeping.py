@@ -42,7 +42,7 @@ def _facts(name: str, request: SearchRequest) -> dict[str, Any]:
     return {**about, "trials": sum(sizes), "seeds": len(request.seeds), "about": request.about}
 
 
-def run_sweep(arguments: list[str], workers: int | None, *, as_json: bool, quiet: bool) -> None:
+def run_sweep(arguments: list[str], workers: int | None, cluster: str | None, *, as_json: bool, quiet: bool) -> None:
     """Search, write the files, print the table."""
     sources = [argument for argument in arguments if "=" not in argument]
     if len(sources) != 1:
@@ -53,7 +53,7 @@ def run_sweep(arguments: list[str], workers: int | None, *, as_json: bool, quiet
         raise RequestError(f"workers={workers}: at least one is needed")
     request = read_request(sources[0], parse_overrides(argument for argument in arguments if "=" in argument))
     with SearchProgress(request, quiet) as progress:
-        found = run_search(request, workers=workers, listener=progress)
+        found = run_search(request, workers=workers, listener=progress, cluster=cluster)
     write_tables(found)
     note = write_search_figure(found)
     best = found.best()

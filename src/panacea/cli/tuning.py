@@ -14,11 +14,13 @@ from panacea.report.search_figure import write_search_figure
 __all__ = ["tuned_keys"]
 
 
-def tuned_keys(keys: Mapping[str, Any], trials: int, workers: int | None, *, quiet: bool) -> tuple[dict[str, Any], str]:
+def tuned_keys(
+    keys: Mapping[str, Any], trials: int, workers: int | None, cluster: str | None, *, quiet: bool
+) -> tuple[dict[str, Any], str]:
     """The keys of a comparison with the chosen settings as its methods, and the words for its caption."""
     request = comparison_tuning(keys, trials)
     with SearchProgress(request, quiet) as progress:
-        tuned = tune_methods(request, workers=workers, listener=progress)
+        tuned = tune_methods(request, workers=workers, listener=progress, cluster=cluster)
     write_tables(tuned.found)
     note = write_search_figure(tuned.found)
     if not quiet:

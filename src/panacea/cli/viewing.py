@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from panacea.cli.root import Arguments, AsJson, Debug, KeysCommand, PlainCommand, Quiet, app
+from panacea.cli.root import Arguments, AsJson, Cluster, Debug, KeysCommand, PlainCommand, Quiet, app
 
 __all__ = ["attacks", "bench", "config", "datasets", "graphs", "methods", "report", "reproduce", "theory"]
 
@@ -171,6 +171,7 @@ def reproduce(
         bool, typer.Option("--quick", help="minutes instead of hours; the result says what is reduced")
     ] = False,
     workers: Annotated[int | None, typer.Option("--workers", help="processes; default one per core")] = None,
+    cluster: Cluster = None,
     out: Annotated[Path | None, typer.Option("--out", help="folder for runs and results; default runs")] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -190,7 +191,14 @@ def reproduce(
     from panacea.cli.reproducing import reproduce_command  # noqa: PLC0415
 
     reproduce_command(
-        arguments or [], listed=listed, quick=quick, workers=workers, out=out, as_json=as_json, quiet=quiet
+        arguments or [],
+        listed=listed,
+        quick=quick,
+        workers=workers,
+        cluster=cluster,
+        out=out,
+        as_json=as_json,
+        quiet=quiet,
     )
 
 

@@ -10,15 +10,19 @@ from panacea.engines.base import Engine, LocalSettings, Samples, Scores
 from panacea.engines.compiling import compile_kernel
 from panacea.engines.forward import prepare_for_loop
 from panacea.engines.precision import Precision
+from panacea.engines.ray_engine import RayEngine
+from panacea.engines.ray_pool import Cluster
+from panacea.engines.ray_session import require_ray
+from panacea.engines.ray_worker import Programme
 from panacea.engines.sequential import SequentialEngine
 from panacea.engines.sizing import default_block, server_device
 from panacea.engines.vectorised import VectorisedEngine
 from panacea.errors import RequestError, unknown
 from panacea.models.target import TargetModel
 
-__all__ = ["ENGINES", "Engine", "LocalSettings", "Scores", "default_block", "make_engine", "server_device"]
+__all__ = ["ENGINES", "Cluster", "Engine", "LocalSettings", "Scores", "default_block", "make_engine", "server_device"]
 
-ENGINES = ("vectorised", "sequential")
+ENGINES = ("vectorised", "sequential", "ray")
 
 
 def make_engine(
@@ -37,11 +41,12 @@ def make_engine(
     server: torch.device | None = None,
     deterministic: bool = False,
     compiled: bool = False,
+    cluster: Cluster | None = None,
 ) -> Engine:
     """An engine by name, with the federation's samples on its device.
 
     Args:
-        name: `vectorised` or `sequential`.
+        name: `vectorised`, `sequential` or `ray`.
         target: the network; it is moved to the device.
         federation: the clients' samples.
         streams: the experiment's random streams.
@@ -55,6 +60,7 @@ def make_engine(
         server: where the server works, the device by default (vectorised).
         deterministic: see `panacea.engines.precision` (vectorised).
         compiled: the gradient as compiled code, see `panacea.engines.compiling` (vectorised, on a CPU).
+        cluster: where its workers are (ray).
     """
     device = device or torch.device("cpu")
     target.to(device)
@@ -67,6 +73,13 @@ def make_engine(
         if compiled:
             compile_kernel(engine)
         return engine
+    if name == "ray":
+        require_ray("engine=ray")
+        programme = Programme(
+            target, local, block, forward, traced, precision, deterministic, compiled,
+            threads=1 if cluster is None else cluster.threads,
+        )  # fmt: skip
+        return RayEngine(programme, samples, cluster or Cluster())
     if name == "sequential":
         if compiled:
             raise RequestError("engine.compile=true needs engine=vectorised; the sequential engine is the reference")

@@ -27,7 +27,7 @@ from panacea.engines.scoring import Scorer
 from panacea.engines.tracing import Kernel, TracedKernel
 from panacea.models.target import TargetModel, objective
 
-__all__ = ["Request", "VectorisedEngine"]
+__all__ = ["Request", "VectorisedEngine", "joined"]
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ class VectorisedEngine:
             pieces = [requests[number].part(rows) for number, rows in call]
             for (number, _), trained in zip(call, self._train_within_memory(pieces), strict=True):
                 parts[number].append(trained)
-        return [_joined(own) for own in parts]
+        return [joined(own) for own in parts]
 
     def _calls(self, requests: Sequence[Request]) -> Iterator[list[tuple[int, slice]]]:
         """Which rows of which requests go into each call; a request is cut only where it is larger than a block."""
@@ -276,7 +276,7 @@ def _cut(trained: Trained, rows: slice) -> Trained:
     )
 
 
-def _joined(parts: Sequence[Trained]) -> Trained:
+def joined(parts: Sequence[Trained]) -> Trained:
     """Blocks of rows, one after the other."""
     if len(parts) == 1:
         return parts[0]

@@ -1,59 +1,125 @@
-"""The processes of a batch, seen from the one that hands out the jobs."""
+"""Those who do the jobs of a batch, seen from the process that hands them out; and a crew of processes.
+
+`panacea.experiment._ray_crew` has another crew, on a cluster.
+"""
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import multiprocessing
 import signal
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, Self, TypeVar
 
 from panacea.errors import RequestError
 from panacea.experiment._worker import work
 from panacea.experiment.batch import Finished, Given, Job, Listener, Stop, interrupted
 from panacea.experiment.interrupt import Interrupter
 
-__all__ = ["run_in_processes"]
+__all__ = ["Crew", "Member", "run_in_processes", "run_with"]
 
 _GLANCE = 0.2  # seconds between two looks for Ctrl-C
 _context = multiprocessing.get_context("spawn")  # torch and its threads do not survive a fork
 
 
 @dataclass
-class _Member:
+class Member(abc.ABC):
     """A process, and the jobs it is at, each with its directory once that is known."""
 
-    process: BaseProcess
-    connection: Connection
-    jobs: dict[int, Path | None] = field(default_factory=dict)
+    jobs: dict[int, Path | None] = field(default_factory=dict, kw_only=True)
 
+    @property
+    def ready(self) -> bool:
+        """Whether it can be given jobs."""
+        return True
+
+    @abc.abstractmethod
     def send(self, *message: Any) -> None:
-        """Send; whoever is dead is found when its connection is read."""
-        with contextlib.suppress(OSError):
-            self.connection.send(message)
+        """Send; whoever is dead is found when it is listened to."""
+
+
+_M = TypeVar("_M", bound=Member)
 
 
 @dataclass
-class _Crew:
-    """Up to `size` processes; a dead one is replaced while there is work."""
+class Crew(abc.ABC, Generic[_M]):
+    """Up to `size` members; a dead one is replaced while there is work.
+
+    Attributes:
+        size: how many there may be.
+        asks: whether every line of a run needs an answer.
+        pages: see `run_batch`.
+        given: see `run_batch`.
+        tries: how often a job is begun whose process dies.
+        members: those there are.
+    """
 
     size: int
     asks: bool
     pages: bool
     given: Given
-    members: list[_Member] = field(default_factory=list)
+    tries: int = 1
+    members: list[_M] = field(default_factory=list)
 
-    def __enter__(self) -> _Crew:
+    def __enter__(self) -> Self:
         return self
 
+    @abc.abstractmethod
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         """Let the idle go home; whoever still works after an error is killed: checkpoints are written atomically."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether anybody works."""
+        return any(member.jobs for member in self.members)
+
+    def hand_out(self, pending: deque[Sequence[int]], jobs: Sequence[Job]) -> None:
+        """Give every idle member the jobs of a group."""
+        while len(self.members) < self.size and sum(not member.jobs for member in self.members) < len(pending):
+            self.members.append(self.hire())
+        for member in self.members:
+            if pending and member.ready and not member.jobs:
+                member.jobs = dict.fromkeys(pending.popleft())
+                member.send("jobs", {number: jobs[number] for number in member.jobs})
+
+    @abc.abstractmethod
+    def hire(self) -> _M:
+        """One more."""
+
+    def ask_to_stop(self) -> None:
+        """After the round at hand, saved."""
+        for member in self.members:
+            member.send("stop")
+
+    @abc.abstractmethod
+    def messages(self) -> Iterator[tuple[_M, tuple[Any, ...]]]:
+        """What was said within a glance; of a member that died, ``("died", number, how)`` for each of its jobs."""
+
+
+@dataclass
+class _Process(Member):
+    process: BaseProcess
+    connection: Connection
+
+    def send(self, *message: Any) -> None:
+        """Send."""
+        with contextlib.suppress(OSError):
+            self.connection.send(message)
+
+
+@dataclass
+class _Processes(Crew[_Process]):
+    """Processes of this machine."""
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        """See `Crew`."""
         for member in self.members:
             member.connection.close()
             if member.jobs:
@@ -62,35 +128,17 @@ class _Crew:
             member.process.join()
         self.members.clear()
 
-    @property
-    def busy(self) -> bool:
-        """Whether anybody works."""
-        return any(member.jobs for member in self.members)
-
-    def hand_out(self, pending: deque[Sequence[int]], jobs: Sequence[Job]) -> None:
-        """Give every idle process the jobs of a group."""
-        while pending and len(self.members) < self.size:
-            self.members.append(self._hire())
-        for member in self.members:
-            if pending and not member.jobs:
-                member.jobs = dict.fromkeys(pending.popleft())
-                member.send("jobs", {number: jobs[number] for number in member.jobs})
-
-    def _hire(self) -> _Member:
+    def hire(self) -> _Process:
+        """Start one."""
         ours, theirs = _context.Pipe()
         process = _context.Process(target=work, args=(theirs, self.asks, self.pages, self.given), daemon=True)
         with _interrupts_held():  # a worker that is still importing must not be ended by Ctrl-C at the terminal
             process.start()
         theirs.close()  # so that the connection breaks with the process
-        return _Member(process, ours)
+        return _Process(process, ours)
 
-    def ask_to_stop(self) -> None:
-        """After the round at hand, saved."""
-        for member in self.members:
-            member.send("stop")
-
-    def messages(self) -> Iterator[tuple[_Member, tuple[Any, ...]]]:
-        """What was said within a glance; of a process that died, ``("died", number, how)`` for each of its jobs."""
+    def messages(self) -> Iterator[tuple[_Process, tuple[Any, ...]]]:
+        """See `Crew`."""
         by_connection = {member.connection: member for member in self.members}
         for connection in wait(list(by_connection), _GLANCE):
             member = by_connection[connection]  # type: ignore[index]
@@ -132,21 +180,33 @@ def run_in_processes(
     given: Given,
 ) -> list[Finished]:
     """See `run_batch`; the jobs of a group go to one process and advance together."""
-    results: dict[int, Finished] = {}
-    pending, wrong, asked = deque(groups), "", False
+    return run_with(_Processes(workers, stop is not None, pages, given), jobs, groups, listener, stop)
 
-    def settle(member: _Member, number: int, finished: Finished) -> None:
+
+def run_with(
+    crew: Crew[Any],
+    jobs: Sequence[Job],
+    groups: Sequence[Sequence[int]],
+    listener: Listener,
+    stop: Stop | None,
+) -> list[Finished]:
+    """Let a crew do all jobs; those of a group go to one member. See `run_batch`."""
+    results: dict[int, Finished] = {}
+    pending, wrong, asked, deaths = deque(groups), "", False, Counter[int]()
+
+    def settle(member: Member, number: int, finished: Finished) -> None:
         del member.jobs[number]
         results[number] = finished
         listener.on_finish(number, finished)
 
-    with Interrupter() as interrupter, _Crew(workers, stop is not None, pages, given) as crew:
+    with Interrupter() as interrupter, crew:
         while pending or crew.busy:
             if (interrupter.requested or wrong) and not asked:
                 asked = True
                 pending.clear()
                 crew.ask_to_stop()
             crew.hand_out(pending, jobs)
+            again: list[int] = []
             for member, (kind, number, content) in crew.messages():
                 if kind in ("line", "note", "directory"):
                     _pass_on(member, kind, number, content, listener, stop)
@@ -154,12 +214,18 @@ def run_in_processes(
                     settle(member, number, content)
                 elif kind == "wrong":
                     wrong = wrong or content
-                    del member.jobs[number]
+                    member.jobs.pop(number, None)
                 elif asked and kind in ("interrupted", "died"):
                     del member.jobs[number]
+                elif kind == "died" and (deaths := deaths + Counter([number]))[number] < crew.tries:
+                    listener.on_note(number, f"{jobs[number].label or 'a run'}: {content}")
+                    del member.jobs[number]
+                    again.append(number)
                 else:  # died, or was told to stop by somebody else
                     place = member.jobs[number] or jobs[number].config.out
                     settle(member, number, Finished(jobs[number], None, place, content or kind))
+            if again:
+                pending.append(again)
     if wrong:
         raise RequestError(wrong)
     if len(results) < len(jobs):
@@ -167,7 +233,7 @@ def run_in_processes(
     return [results[number] for number in range(len(jobs))]
 
 
-def _pass_on(member: _Member, kind: str, number: int, content: Any, listener: Listener, stop: Stop | None) -> None:
+def _pass_on(member: Member, kind: str, number: int, content: Any, listener: Listener, stop: Stop | None) -> None:
     """What a run says before its end."""
     if kind == "line":
         listener.on_progress(number, content)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from panacea.core.round import Report
 from panacea.errors import PanaceaError, RequestError
@@ -23,7 +23,7 @@ from panacea.experiment.rundir import RunBusy, RunDirectory
 from panacea.experiment.runner import Callback, run_experiment
 from panacea.experiment.tracking import trackers_of
 
-__all__ = ["Outcome", "Relay", "train_group", "train_job", "work"]
+__all__ = ["Channel", "Outcome", "Relay", "do_jobs", "train_group", "train_job", "work"]
 
 _PAGE_WRITER = ("panacea.report.run_page", "ReportWriter")  # by name: pages are a layer above experiments
 _BUSY_SECONDS = 0.5
@@ -170,6 +170,22 @@ def train_group(
         run_together(list(jobs), among_others)
 
 
+class Channel(Protocol):
+    """What a worker needs of its connection; `recv` raises EOFError where nobody is there any more."""
+
+    def send(self, message: Any, /) -> None:
+        """Send."""
+        ...
+
+    def recv(self) -> Any:
+        """Wait for a message."""
+        ...
+
+    def poll(self) -> bool:
+        """Whether there is one."""
+        ...
+
+
 # --- a process --------------------------------------------------------------------------------------------------------
 
 
@@ -186,11 +202,16 @@ def work(connection: Connection, asks: bool, pages: bool, given: Given) -> None:
         pages: see `run_batch`.
         given: see `run_batch`.
     """
-    import torch  # noqa: PLC0415
-
     os.setsid()  # Ctrl-C at the terminal reaches the other end only, which then asks us to stop
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # forgets one that came before
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    do_jobs(connection, asks, pages, given)
+
+
+def do_jobs(connection: Channel, asks: bool, pages: bool, given: Given) -> None:
+    """What a process does with its connection, see `work`."""
+    import torch  # noqa: PLC0415
+
     torch.set_num_threads(1)
     line = _Line(connection, asks)
 
@@ -213,7 +234,7 @@ def work(connection: Connection, asks: bool, pages: bool, given: Given) -> None:
 class _Line:
     """The worker's end of its connection."""
 
-    def __init__(self, connection: Connection, asks: bool) -> None:
+    def __init__(self, connection: Channel, asks: bool) -> None:
         self.connection, self.asks, self.stop = connection, asks, False
 
     def receive(self) -> Any:

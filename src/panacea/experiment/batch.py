@@ -92,6 +92,7 @@ def run_batch(
     stop: Stop | None = None,
     pages: bool = True,
     given: Given | None = None,
+    cluster: str | None = None,
 ) -> list[Finished]:
     """Run all jobs; results in their order. A job that was finished before is read, a half-finished one goes on.
 
@@ -108,6 +109,8 @@ def run_batch(
             early: it is saved and can go on later, its error is `STOPPED_EARLY`.
         pages: whether runs get their `report.html` and figures.
         given: a federation or a network from Python, for all jobs.
+        cluster: of Ray, on which the jobs run instead of on this machine: `auto`, ``host:port``, or `local` for a
+            private one. `workers` then are those of the cluster, by default one per CPU.
 
     Raises:
         Interrupted: Ctrl-C or SIGTERM; every run was saved first.
@@ -116,14 +119,24 @@ def run_batch(
     if workers is not None and workers < 1:
         raise RequestError(f"workers={workers}: at least one is needed")
     listener, given = listener or Listener(), given or Given()
-    listener.on_start(jobs)
     configs = [job.config for job in jobs]
-    count = min(workers or available_cores(), len(jobs))
+    nested = any(config.engine.name == "ray" for config in configs)
+    if cluster is not None:
+        if nested:
+            raise RequestError("engine=ray cuts up a run, --cluster spreads whole runs; give one of them")
+        from panacea.experiment._ray_crew import run_on_cluster  # noqa: PLC0415  (only where there is one)
+
+        return run_on_cluster(jobs, cluster, workers, listener, stop, pages, given)
+    listener.on_start(jobs)
+    count = min(workers or (1 if nested else available_cores()), len(jobs))  # Ray's workers have the cores already
     if workers is None and any(config.device != "cpu" for config in configs) and _GPU.exists():
         count = min(count, len(grouped(configs, 1)), _GPU_PROCESSES)  # a GPU gains by rows, not by processes
     groups = grouped(configs, count)
     if count <= 1:
-        return _run_here(jobs, groups, listener, stop, pages, given)
+        from panacea.engines.ray_session import kept_open  # noqa: PLC0415  (torch is imported by the runs anyway)
+
+        with kept_open():
+            return _run_here(jobs, groups, listener, stop, pages, given)
     from panacea.experiment._crew import run_in_processes  # noqa: PLC0415  (only where there are several)
 
     return run_in_processes(jobs, groups, count, listener, stop, pages, given)

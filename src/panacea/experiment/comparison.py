@@ -186,13 +186,15 @@ def run_comparison(
     listener: Listener | None = None,
     pages: bool = True,
     given: Given | None = None,
+    cluster: str | None = None,
 ) -> Results:
     """Run what is not there yet and read everything; see `run_batch`.
 
     Raises:
         RunFailure: not a single run came to its end.
     """
-    finished = run_batch([run.job for run in plan.runs], workers=workers, listener=listener, pages=pages, given=given)
+    jobs = [run.job for run in plan.runs]
+    finished = run_batch(jobs, workers=workers, listener=listener, pages=pages, given=given, cluster=cluster)
     same = 0 if given is not None and given.federation is not None else None  # one federation for all seeds
     outcomes = [read_outcome(run, one, same) for run, one in zip(plan.runs, finished, strict=True)]
     results = Results(plan, tuple(outcomes))

@@ -58,9 +58,16 @@ class EngineKeys(BaseModel):
         default="auto",
         description="where the server works: on the clients' device, or on a cpu; auto: by size",
     )
+    workers: int | None = Field(
+        default=None, ge=1, description="Ray workers (engine=ray); by default the cluster's CPUs, at most the cohort"
+    )
+    address: str | None = Field(
+        default=None,
+        description="of the Ray cluster: auto, or host:port; by default a private one on this machine (engine=ray)",
+    )
 
 
-ENGINE_NAMES = ("vectorised", "sequential")
+ENGINE_NAMES = ("vectorised", "sequential", "ray")
 
 
 class ExperimentConfig(BaseModel):
@@ -107,8 +114,8 @@ class ExperimentConfig(BaseModel):
     eval_every: int = Field(10, ge=1, description="rounds between evaluations; the last round is always evaluated")
     engine: Section = Field(
         Section(name="vectorised", keys=EngineKeys().model_dump()),
-        description="how clients run, same numbers: vectorised or sequential; engine.compile, engine.capture, "
-        "engine.precision (docs/engines.md)",
+        description="how clients run, same numbers: vectorised, sequential or ray; engine.compile, engine.capture, "
+        "engine.precision (docs/engines.md), engine.workers, engine.address (docs/cluster.md)",
     )
     block: int | None = Field(None, ge=1, description="most clients in one call (vectorised); default by model size")
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="where to compute; auto = cuda if there is one")
@@ -188,7 +195,11 @@ def _engine_keys(name: str, keys: dict[str, Any]) -> dict[str, Any]:
     """All keys of the engine."""
     if name not in ENGINE_NAMES:
         raise unknown("engine", name, ENGINE_NAMES)
-    return validated(EngineKeys, keys, "engine").model_dump()
+    given = validated(EngineKeys, keys, "engine")
+    for key in ("workers", "address"):
+        if name != "ray" and getattr(given, key) is not None:
+            raise RequestError(f"engine.{key} is for engine=ray; this is engine={name}")
+    return given.model_dump()
 
 
 _EXAMPLES = {
@@ -204,7 +215,9 @@ def identity(config: ExperimentConfig) -> str:
     content = config.model_dump(mode="json", exclude=set(WITHOUT_EFFECT))
     content["data"]["keys"].pop("root", None)  # what the data is, its digest says
     content["engine"]["keys"] = {
-        k: v for k, v in content["engine"]["keys"].items() if v != EngineKeys.model_fields[k].default
+        k: v
+        for k, v in content["engine"]["keys"].items()
+        if k not in ("workers", "address") and v != EngineKeys.model_fields[k].default
     }
     if is_graph_file(config.graph.name):
         content["graph"]["name"] = FILE  # likewise

@@ -19,7 +19,7 @@ from panacea.core.types import Cohort, Setting
 from panacea.data.federation import Federation
 from panacea.data.load import load_share, resolve_keys
 from panacea.data.registry import TrainingDefaults, find_dataset
-from panacea.engines import Engine, LocalSettings, default_block, make_engine, server_device
+from panacea.engines import Cluster, Engine, LocalSettings, default_block, make_engine, server_device
 from panacea.engines.base import epoch_steps
 from panacea.errors import RequestError
 from panacea.experiment.checkpoint import Checkpoint
@@ -144,7 +144,7 @@ class Experiment:
         elif ":" not in name:
             name = resolve_model(name, self.federation.task)
         if device == "auto":
-            device = "cuda" if torch.cuda.is_available() else "cpu"
+            device = "cuda" if torch.cuda.is_available() and config.engine.name != "ray" else "cpu"
         return changed(
             config,
             cohort=config.cohort if config.cohort is not None else min(defaults.cohort, able),
@@ -182,6 +182,7 @@ class Experiment:
             server=server_device(config.engine_keys.server, self.target, self.method.averages, config.device),
             deterministic=config.engine_keys.deterministic,
             compiled=config.engine_keys.compile,
+            cluster=Cluster(config.engine_keys.workers, config.engine_keys.address, config.cohort or 1, config.threads),
         )
 
     def _local_steps(self) -> int | npt.NDArray[np.int64]:

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import torch
 from panacea.core.files import append_line
 from panacea.core.round import Report, run_round
 from panacea.core.screening import NOT_FINITE, TOO_LARGE
+from panacea.engines.ray_engine import RayEngine
 from panacea.errors import RequestError, RunFailure
 from panacea.evaluation.evaluate import Evaluation, evaluate_alternatives, evaluate_clients
 from panacea.experiment.checkpoint import Checkpoint
@@ -81,6 +83,9 @@ def run_experiment(
             callback.on_start(experiment, directory)
             for note in experiment.federation.notes:
                 callback.on_note(note)
+        if isinstance(experiment.engine, RayEngine):
+            experiment.engine.note = partial(_tell, callbacks)
+            stack.callback(experiment.engine.close)
         with Interrupter() as interrupter:
             while experiment.state.round < (config.rounds or 0):
                 _one_round(experiment, directory, callbacks)
@@ -101,6 +106,11 @@ def run_experiment(
         for callback in callbacks:
             callback.on_end(experiment, summary)
         return summary
+
+
+def _tell(callbacks: Sequence[Callback], note: str) -> None:
+    for callback in callbacks:
+        callback.on_note(note)
 
 
 def _one_round(experiment: Experiment, directory: RunDirectory | None, callbacks: Sequence[Callback]) -> None:

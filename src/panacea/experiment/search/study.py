@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from panacea.engines.ray_session import kept_open
 from panacea.errors import RequestError
 from panacea.experiment.batch import STOPPED_EARLY, Job, Listener, run_batch
 from panacea.experiment.experiment import Experiment
@@ -109,7 +110,13 @@ class Found:
         return able[order[0]] if order else None
 
 
-def run_search(request: SearchRequest, *, workers: int | None = None, listener: Listener | None = None) -> Found:
+def run_search(
+    request: SearchRequest,
+    *,
+    workers: int | None = None,
+    listener: Listener | None = None,
+    cluster: str | None = None,
+) -> Found:
     """Run a search to its end; what was done before is read, not repeated.
 
     All methods move in step: their proposals of a batch train together up to each rung, and are compared within their
@@ -119,12 +126,16 @@ def run_search(request: SearchRequest, *, workers: int | None = None, listener: 
         Interrupted: Ctrl-C; the same request goes on later.
         RequestError: a request for a run is wrong, or there is nothing to choose on.
     """
-    return _Study(request, workers, listener).run()
+    study = _Study(request, workers, listener, cluster)
+    with kept_open():  # every batch of settings uses the same cluster
+        return study.run()
 
 
 class _Study:
-    def __init__(self, request: SearchRequest, workers: int | None, listener: Listener | None) -> None:
-        self.request, self.workers, self.listener = request, workers, listener
+    def __init__(
+        self, request: SearchRequest, workers: int | None, listener: Listener | None, cluster: str | None
+    ) -> None:
+        self.request, self.workers, self.listener, self.cluster = request, workers, listener, cluster
         method, space = next(iter(request.spaces.items()))
         probe = Experiment(request.config(method, next(space.corners()), request.seeds[0]))
         if not probe.federation.counts("val")[probe.federation.train_ids].any():
@@ -208,7 +219,10 @@ class _Study:
             return until is not None and line["round"] >= until
 
         noting = NotingListener(self.notes, keys, self.listener)
-        done = run_batch(list(wanted.values()), workers=self.workers, listener=noting, stop=enough, pages=False)
+        done = run_batch(
+            list(wanted.values()), workers=self.workers, listener=noting, stop=enough, pages=False,
+            cluster=self.cluster,
+        )  # fmt: skip
         failures = {}
         for key, finished in zip(keys, done, strict=True):
             if finished.error is not None and finished.error != STOPPED_EARLY and not has_diverged(finished.error):

@@ -180,13 +180,19 @@ def _rounded(value: float) -> float:
     return float(f"{value:.4g}")
 
 
-def tune_methods(request: SearchRequest, *, workers: int | None = None, listener: Listener | None = None) -> Tuned:
+def tune_methods(
+    request: SearchRequest,
+    *,
+    workers: int | None = None,
+    listener: Listener | None = None,
+    cluster: str | None = None,
+) -> Tuned:
     """Run the search of `plan_tuning`.
 
     Raises:
         RunFailure: for some method no setting came to its end; a comparison without it would not be what was asked for.
     """
-    found = run_search(request, workers=workers, listener=listener)
+    found = run_search(request, workers=workers, listener=listener, cluster=cluster)
     chosen: dict[str, Setting] = {}
     for method in request.spaces:
         best = found.best(method)
