@@ -103,13 +103,14 @@ def engine_keys(device: str, *, quick: bool = False) -> tuple[dict[str, dict[str
     notes = []
     if device == "cuda" and _known("engine.capture", False):
         wanted["vectorised"]["engine.capture"] = False
-    name, key = ("compiled", "engine.compile") if device == "cpu" else ("captured", "engine.capture")
-    if quick and name == "compiled":
-        notes.append("compiled is left out of --quick, for compiling alone may take a minute")
-    elif _known(key, True):
-        wanted[name] = {**_VECTORISED, key: True}
-    else:
-        notes.append(f"{name}: this version has no key {key}")
+    faster = {"captured": "engine.capture"} if device == "cuda" else {}
+    for name, key in {**faster, "compiled": "engine.compile"}.items():  # compiled steps are captured, too
+        if quick and name == "compiled":
+            notes.append("compiled is left out of --quick, for compiling alone may take a minute")
+        elif _known(key, True):
+            wanted[name] = {**_VECTORISED, key: True}
+        else:
+            notes.append(f"{name}: this version has no key {key}")
     return wanted, notes
 
 
