@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 export PYTHONDONTWRITEBYTECODE := 1
 export OMP_NUM_THREADS := 1
 
-.PHONY: help setup browser demo test test-all lint format docs bench clean
+.PHONY: help setup browser proxy demo test test-all lint format docs bench clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -18,19 +18,27 @@ $(READY): pyproject.toml constraints.txt
 		{ echo "error: Python 3.11 or newer is needed, found $$($(PYTHON) --version)"; exit 2; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[data,onnx,search,tracking,test]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[data,onnx,search,tracking,federation,cluster,test]'
 	@touch $(READY)
 
 setup: $(READY) ## make .venv and install the package with everything tests need
 
-browser: ## install Chromium for the tests of pages, where this may be done; without it they are skipped
-	@if command -v chromium >/dev/null && command -v chromedriver >/dev/null; then :; \
+# $(call apt,commands,packages,what it is,which tests need it): installed where this may be done
+define apt
+	@if command -v $(1) >/dev/null; then :; \
 	elif command -v apt-get >/dev/null && { [ "$$(id -u)" = 0 ] || sudo -n true 2>/dev/null; }; then \
 		as=""; [ "$$(id -u)" = 0 ] || as="sudo -n"; \
-		{ $$as apt-get install -qq -y chromium chromium-driver || \
-			{ $$as apt-get update -qq && $$as apt-get install -qq -y chromium chromium-driver; }; } >/dev/null 2>&1 \
-			|| echo "note: Chromium could not be installed; tests of pages in a browser are skipped"; \
-	else echo "note: no Chromium and no right to install it; tests of pages in a browser are skipped"; fi
+		{ $$as apt-get install -qq -y $(2) || \
+			{ $$as apt-get update -qq && $$as apt-get install -qq -y $(2); }; } >/dev/null 2>&1 \
+			|| echo "note: $(3) could not be installed; $(4) are skipped"; \
+	else echo "note: no $(3) and no right to install it; $(4) are skipped"; fi
+endef
+
+browser: ## install Chromium for the tests of pages, where this may be done; without it they are skipped
+	$(call apt,chromium >/dev/null && command -v chromedriver,chromium chromium-driver,Chromium,tests of pages in a browser)
+
+proxy: ## install nginx for the tests of a federation behind it, where this may be done; without it they are skipped
+	$(call apt,nginx,nginx,nginx,tests of a federation behind a proxy)
 
 demo: $(READY) ## train the methods on two embedded data sets and print their tables (a few minutes)
 	$(BIN)/panacea compare examples/demo_fl60.yaml
@@ -38,10 +46,10 @@ demo: $(READY) ## train the methods on two embedded data sets and print their ta
 	$(BIN)/panacea join runs/demo/fl60-panacea-s0-* --neighbors 3,17 --out runs/demo/newcomer.safetensors
 	$(BIN)/panacea report runs/demo
 
-test: $(READY) browser lint ## lint, types, and the tests CI runs (minutes)
+test: $(READY) browser proxy lint ## lint, types, and the tests CI runs (minutes)
 	$(BIN)/python -m pytest -m "not paper and not gpu" -n 2 --durations=20 --cov --cov-report=term:skip-covered
 
-test-all: $(READY) browser lint ## also the long tests: published numbers, faults, many kills
+test-all: $(READY) browser proxy lint ## also the long tests: published numbers, faults, many kills
 	$(BIN)/python -m pytest -m "not gpu" -n 2 --durations=20 --cov --cov-report=term:skip-covered
 
 lint: $(READY) ## ruff and mypy

@@ -11,11 +11,11 @@ from typing import Any
 import click
 import typer
 
-from panacea.cli import running, searching, viewing
+from panacea.cli import federating, running, searching, viewing
 from panacea.cli.root import app
 from panacea.errors import PanaceaError
 
-__all__ = ["app", "main", "run_command_line", "running", "searching", "viewing"]
+__all__ = ["app", "federating", "main", "run_command_line", "running", "searching", "viewing"]
 
 
 def run_command_line(arguments: list[str]) -> int:

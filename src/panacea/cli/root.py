@@ -18,6 +18,7 @@ __all__ = [
     "Cluster",
     "Debug",
     "Fresh",
+    "Group",
     "KeysCommand",
     "ModelFormat",
     "PlainCommand",
@@ -28,12 +29,13 @@ __all__ = [
 ]
 
 
-class _Group(TyperGroup):
+class Group(TyperGroup):
     """A group that knows the nearest command."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command of a name, or which it may have been."""
         if args and self.get_command(ctx, args[0]) is None:
             close = nearest(args[0], self.commands)
             hint = f" did you mean '{close}'?" if close else ""
@@ -74,7 +76,7 @@ class TunableCommand(KeysCommand):
 
 app = typer.Typer(
     name="panacea",
-    cls=_Group,
+    cls=Group,
     help="Personalised federated learning on relation graphs: one personal model each, without sharing data.\n\n"
     "Example: panacea run data=fl60 method=fedavg rounds=200",
     add_completion=False,

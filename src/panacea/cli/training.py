@@ -18,7 +18,7 @@ from panacea.experiment.table import attack_title, data_title
 from panacea.experiment.tracking import require_packages, trackers_of
 from panacea.report.run_page import ReportWriter
 
-__all__ = ["build_experiment", "resume_one", "run_one", "train_or_read"]
+__all__ = ["build_experiment", "print_summary", "resume_one", "run_one", "train_or_read"]
 
 _NOVEL_USES = {
     "nothing": ", without any training",
@@ -58,14 +58,19 @@ def _finish(experiment: Experiment, directory: RunDirectory, *, as_json: bool, q
     already = directory.finished
     with ProgressBar(quiet) as progress:
         summary = train_or_read(experiment, directory, progress)
+    print_summary(summary, directory.path, already, as_json=as_json, quiet=quiet)
+
+
+def print_summary(summary: dict[str, Any], path: Path, already: bool, *, as_json: bool, quiet: bool) -> None:
+    """What a run ends with; `already` if it had done so before."""
     if as_json:
-        print(json.dumps({**summary, "directory": str(directory.path)}))  # noqa: T201
+        print(json.dumps({**summary, "directory": str(path)}))  # noqa: T201
     elif not quiet:
         if already:
             say("this run was finished before; these are its results (--fresh trains it anew)")
         for line in summary_lines(summary):
             print(line)  # noqa: T201
-        print(f"files: {directory.path}")  # noqa: T201
+        print(f"files: {path}")  # noqa: T201
 
 
 def train_or_read(experiment: Experiment, directory: RunDirectory, progress: ProgressBar) -> dict[str, Any]:

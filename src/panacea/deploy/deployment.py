@@ -1,0 +1,193 @@
+"""A deployment's folders: what `panacea federate init` writes and the server and clients read. Needs no Flower."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from panacea.core.files import write_json
+from panacea.core.validation import validated
+from panacea.deploy.serve import Patience
+from panacea.errors import RequestError
+
+__all__ = ["Connection", "Deployment", "ServerSettings", "is_loopback", "read_connection", "read_settings"]
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine itself.
+
+    >>> is_loopback("localhost"), is_loopback("127.0.0.1"), is_loopback("10.0.0.1"), is_loopback("example.org")
+    (True, True, False, False)
+    """
+    try:
+        return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+class _Settings(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ServerSettings(_Settings):
+    """`server.yaml`."""
+
+    host: str = Field("127.0.0.1", description="address the SuperLink listens on; clients reach it through a proxy")
+    port: int = Field(9092, ge=1, le=65535, description="its port")
+    public: str = Field(description="host:port that clients connect to")
+    insecure: bool = Field(False, description="no TLS and no authentication: a try on the loopback interface only")
+    deadline: float = Field(60.0, gt=0, description="seconds a round waits for its clients")
+    quorum: float = Field(0.5, ge=0, le=1, description="share of a round's clients that must answer")
+    attempts: int = Field(5, ge=1, description="how often a round below the quorum is tried")
+    pause: float = Field(10.0, ge=0, description="seconds before it is tried again")
+    longest_backoff: int = Field(16, ge=1, description="most rounds for which a client that failed is not asked")
+    start: float = Field(120.0, gt=0, description="seconds to wait for clients at the start")
+
+    @model_validator(mode="after")
+    def _insecure_stays_here(self) -> ServerSettings:
+        for host in (self.host, self.public.rpartition(":")[0]):
+            if self.insecure and not is_loopback(host):
+                raise ValueError(f"insecure is for the loopback interface only, not for {host}")
+        return self
+
+    @property
+    def address(self) -> str:
+        """Where the SuperLink listens."""
+        return f"{self.host}:{self.port}"
+
+    @property
+    def patience(self) -> Patience:
+        """The same waits, as the server's loop wants them."""
+        return Patience(
+            deadline=self.deadline, quorum=self.quorum, attempts=self.attempts, pause=self.pause,
+            longest_backoff=self.longest_backoff, start=self.start,
+        )  # fmt: skip
+
+
+class Connection(_Settings):
+    """`connection.yaml` of a client: beside it lie `key` and `ca.crt`."""
+
+    server: str = Field(description="host:port of the server")
+    insecure: bool = Field(False, description="no TLS and no authentication; loopback only")
+
+    @model_validator(mode="after")
+    def _insecure_stays_here(self) -> Connection:
+        host, colon, port = self.server.rpartition(":")
+        if not colon or not port.isdigit():
+            raise ValueError(f"server: '{self.server}' is not host:port")
+        if self.insecure and not is_loopback(host):
+            raise ValueError(f"insecure is for the loopback interface only, not for {host}")
+        return self
+
+
+_Model = TypeVar("_Model", bound=_Settings)
+
+
+def read_settings(path: Path, model: type[_Model]) -> _Model:
+    """A YAML file as settings.
+
+    Raises:
+        RequestError: there is none, or a key is wrong.
+    """
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise RequestError(f"{path}: no such file; is this a folder that `panacea federate init` wrote?") from error
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise RequestError(f"{path} cannot be read: {error}") from error
+    if not isinstance(content, dict):
+        raise RequestError(f"{path}: keys and values are expected")
+    try:
+        return validated(model, content, "")
+    except RequestError as error:
+        raise RequestError(f"{path}: {error}") from error
+
+
+def read_connection(folder: Path) -> Connection:
+    """How the client of a folder reaches its server."""
+    return read_settings(folder / "connection.yaml", Connection)
+
+
+class Deployment:
+    """The server's folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.server_file = folder / "server.yaml"
+        self.experiment = folder / "experiment.yaml"
+        self.roster = folder / "roster"
+        self.nodes = folder / "nodes.json"
+        self.authority = folder / "ca" / "ca.crt"
+        self.authority_key = folder / "ca" / "ca.key"
+        self.certificate = folder / "server.crt"
+        self.certificate_key = folder / "server.key"
+        self.keys = folder / "keys"
+        self.clients = folder / "clients"
+        self.app = folder / "app"
+        self.proxy = folder / "nginx.conf"
+        self.units = folder / "systemd"
+        self.readme = folder / "README.md"
+        self.home = folder / "flower"
+        self.database = self.home / "state.db"
+        self.run = self.home / "run.json"
+        self.log = self.home / "server.log"
+        self.logs = self.home / "logs"
+
+    @property
+    def settings(self) -> ServerSettings:
+        """`server.yaml`."""
+        return read_settings(self.server_file, ServerSettings)
+
+    @property
+    def root(self) -> Path | None:
+        """The authority's certificate; None without TLS."""
+        return None if self.settings.insecure else self.authority
+
+    def client(self, name: str) -> Path:
+        """The folder that is given to a client."""
+        return self.clients / name
+
+    def public_key(self, name: str) -> Path:
+        """A client's public key."""
+        return self.keys / f"{name}.pub"
+
+    def read_nodes(self) -> dict[str, dict[str, Any]]:
+        """By client: `fingerprint` of its key and, once registered, `node_id`."""
+        nodes: dict[str, dict[str, Any]] = _read_json(self.nodes).get("clients", {})
+        return nodes
+
+    def write_nodes(self, nodes: dict[str, dict[str, Any]]) -> None:
+        """Keep the table that says who is who."""
+        write_json(self.nodes, {"clients": nodes})
+
+    def read_run(self) -> dict[str, Any]:
+        """What became of the run: `state` (none, wanted, running, finished, failed), `detail`, `directory`, `pid`."""
+        return {"state": "none", "detail": "", "directory": None, "pid": None, **_read_json(self.run)}
+
+    def write_run(self, **changes: Any) -> None:
+        """Change what is known of the run."""
+        self.run.parent.mkdir(parents=True, exist_ok=True)
+        write_json(self.run, {**self.read_run(), **changes})
+
+    def note(self, event: str, detail: str = "") -> None:
+        """Add a line to the deployment's own log (`flower/server.log`)."""
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("a", encoding="utf-8") as file:
+            file.write(f"{datetime.now(UTC).isoformat(timespec='seconds')} [{os.getpid()}] {event}: {detail}\n")
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise RequestError(f"{path} cannot be read") from error
+    return content

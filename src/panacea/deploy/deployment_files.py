@@ -1,0 +1,179 @@
+"""Writing a deployment: the server's folder, and in it a folder for every client. See `panacea.deploy.deployment`."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+from typing import Any
+
+import yaml
+
+from panacea.core.files import write_atomically
+from panacea.deploy.deployment import Connection, Deployment, ServerSettings
+from panacea.deploy.roster import Roster, write_roster
+from panacea.deploy.security import CERTIFICATE_DAYS, fingerprint, make_authority, make_certificate, make_key
+from panacea.deploy.site import Site, write_site
+from panacea.errors import RequestError
+
+__all__ = ["add_client", "body_limit", "folder_name", "move_deployment", "renew_certificate", "write_deployment"]
+
+_CHUNK = 5 * 2**20  # Flower cuts arrays into pieces of this size
+_OVERHEAD = 64 * 2**10
+
+_APP_FILE = """[project]
+name = "panacea-federation"
+version = "1.0.0"
+description = "Nothing but names: server and clients run the Panacea that is installed on their own machine"
+dependencies = []
+
+[tool.flwr.app]
+publisher = "panacea"
+
+[tool.flwr.app.components]
+serverapp = "panacea_app.server:app"
+clientapp = "panacea_app.client:app"
+
+[tool.flwr.app.config]
+"""
+
+
+def folder_name(name: str) -> str:
+    """A client's name as that of a folder.
+
+    >>> folder_name("Zürich / 3"), folder_name("node_17")
+    ('Z_rich_3', 'node_17')
+    """
+    return re.sub(r"[^A-Za-z0-9._-]+", "_", name).lstrip(".") or "_"
+
+
+def body_limit(parameters: int, bytes_each: int = 4) -> int:
+    """The most bytes that a request of an honest client has: its largest array or a piece of it, and words.
+
+    >>> body_limit(1000), body_limit(10**8) // 2**20
+    (81536, 5)
+    """
+    return min(_CHUNK, 4 * parameters * bytes_each) + _OVERHEAD
+
+
+def _filled(template: str, **values: object) -> str:
+    text = (files("panacea.deploy") / "templates" / template).read_text(encoding="utf-8")
+    return Template(text).substitute({key: str(value) for key, value in values.items()})
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, text)
+
+
+def _yaml(path: Path, content: Mapping[str, Any]) -> None:
+    _write(path, yaml.safe_dump(dict(content), sort_keys=False, allow_unicode=True))
+
+
+def write_deployment(
+    folder: Path, experiment: Mapping[str, Any], roster: Roster, settings: ServerSettings, parameters: int
+) -> Deployment:
+    """Write everything but the clients' samples.
+
+    Args:
+        folder: must not exist, or be empty.
+        experiment: the keys of the run, nested.
+        roster: who takes part.
+        settings: `server.yaml`.
+        parameters: of one client's network, for the proxy's limit.
+
+    Raises:
+        RequestError: the folder is not empty or cannot be written, or two clients' names are the same as folders.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise RequestError(f"{folder} exists and is not an empty folder; give a new one")
+    places = [folder_name(name) for name in roster.names]
+    twice = next((name for name, place in zip(roster.names, places, strict=True) if places.count(place) > 1), None)
+    if twice is not None:
+        raise RequestError(f"client '{twice}': another client's name gives the same folder '{folder_name(twice)}'")
+    deployment = Deployment(folder.resolve())
+    try:
+        _write_all(deployment, experiment, roster, settings, parameters)
+    except OSError as error:
+        raise RequestError(f"{folder}: cannot write there ({error.strerror})") from error
+    return deployment
+
+
+def _write_all(
+    deployment: Deployment, experiment: Mapping[str, Any], roster: Roster, settings: ServerSettings, parameters: int
+) -> None:
+    deployment.folder.mkdir(parents=True, exist_ok=True)
+    deployment.folder.chmod(0o700)
+    for inner in (deployment.authority.parent, deployment.keys, deployment.clients, deployment.home, deployment.roster):
+        inner.mkdir(exist_ok=True)
+    _yaml(deployment.server_file, settings.model_dump())
+    _yaml(deployment.experiment, experiment)
+    write_roster(roster, deployment.roster)
+    _write(deployment.app / "pyproject.toml", _APP_FILE)
+    _write(deployment.app / "panacea_app" / "__init__.py", "")
+    for side in ("server", "client"):
+        _write(deployment.app / "panacea_app" / f"{side}.py", f"from panacea.deploy.flower_{side} import app as app\n")
+    make_authority(deployment.authority, deployment.authority_key)
+    renew_certificate(deployment)
+    deployment.write_nodes({})
+    for name in roster.names:
+        add_client(deployment, name)
+    _write_proxy(deployment, parameters)
+    panacea = Path(sys.executable).parent / "panacea"
+    _write(
+        deployment.units / "panacea-server.service",
+        _filled("server.service", panacea=panacea, folder=deployment.folder),
+    )
+    _write(deployment.readme, _filled(
+        "README.md", count=len(roster.names), folder=deployment.folder, proxy=deployment.proxy, public=settings.public,
+        address=settings.address, deadline=f"{settings.deadline:g}", days=CERTIFICATE_DAYS,
+        out=experiment.get("out", "runs"), data_note="`data.npz` and `task.yaml`, see docs/federation.md",
+    ))  # fmt: skip
+
+
+def _write_proxy(deployment: Deployment, parameters: int) -> None:
+    settings = deployment.settings
+    host, _, port = settings.public.rpartition(":")
+    _write(deployment.proxy, _filled(
+        "nginx.conf", run=deployment.home, listen=port, server_name=host, certificate=deployment.certificate,
+        certificate_key=deployment.certificate_key, authority=deployment.authority, upstream=settings.address,
+        limit=body_limit(parameters),
+        why_limit=f"the network has {parameters} parameters",
+    ))  # fmt: skip
+
+
+def renew_certificate(deployment: Deployment) -> None:
+    """Sign a new certificate for the server."""
+    public = deployment.settings.public.rpartition(":")[0].strip("[]")
+    hosts = dict.fromkeys([public, "localhost", "127.0.0.1"])
+    make_certificate(
+        deployment.authority, deployment.authority_key, deployment.certificate, deployment.certificate_key, [*hosts]
+    )
+
+
+def add_client(deployment: Deployment, name: str) -> Path:
+    """Make a client's folder and key, and enter it in the table; returns the folder."""
+    settings, folder = deployment.settings, deployment.client(folder_name(name))
+    folder.mkdir(parents=True)
+    (folder / "data").mkdir()
+    public = deployment.public_key(folder_name(name))
+    make_key(folder / "key", public)
+    write_atomically(folder / "ca.crt", deployment.authority.read_bytes())
+    _yaml(folder / "connection.yaml", Connection(server=settings.public, insecure=settings.insecure).model_dump())
+    write_site(folder, Site(name, folder / "data", folder / "state"))
+    panacea = Path(sys.executable).parent / "panacea"
+    _write(folder / "panacea-client.service", _filled("client.service", panacea=panacea, name=name))
+    nodes = deployment.read_nodes()
+    deployment.write_nodes({**nodes, name: {"fingerprint": fingerprint(public)}})
+    return folder
+
+
+def move_deployment(deployment: Deployment, settings: ServerSettings) -> None:
+    """Another address, for server and clients on one machine; what clients keep stays."""
+    _yaml(deployment.server_file, settings.model_dump())
+    connection = Connection(server=settings.public, insecure=settings.insecure).model_dump()
+    for name in deployment.read_nodes():
+        _yaml(deployment.client(folder_name(name)) / "connection.yaml", connection)

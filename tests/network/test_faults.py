@@ -1,0 +1,201 @@
+"""What goes wrong between machines, made to go wrong on this one. Each prints what it cost, for docs/federation.md."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr", reason="needs the extra federation")
+
+from tests.network.stage import Stage, processes_of, request, write_deployment
+from tests.network.test_local import parameters, simulated
+
+pytestmark = [pytest.mark.network, pytest.mark.paper]
+
+DEADLINE = 20.0
+
+
+def row(text: str) -> None:
+    """Shown with `pytest -s`."""
+    sys.stdout.write(f"\n{text}\n")
+
+
+def cost(stage: Stage, what: str) -> None:
+    """A row of the table in the docs: what a quiet round takes, and what the whole run lost."""
+    usual = float(np.median(stage.seconds))
+    lost = sum(stage.seconds) - usual * len(stage.seconds)
+    row(f"| {what} | {usual:.1f} s a round | {lost:.0f} s lost | {max(stage.seconds):.1f} s the longest |")
+
+
+def test_two_of_six_are_killed_and_come_back(tmp_path: Path) -> None:
+    deployment = write_deployment(tmp_path, "rounds=12", deadline=DEADLINE)
+    with Stage(deployment) as stage:
+        stage.submit()
+        stage.wait(lambda: stage.round() >= 2)
+        killed = stage.names[:2]
+        for name in killed:
+            stage.kill(name)
+        at = time.monotonic()
+        stage.wait(lambda: all(stage.nodes[name].state != "connected" for name in killed), 60)
+        stage.wait(lambda: all(stage.nodes[name].state == "connected" for name in killed), 120)
+        back = time.monotonic() - at
+        stage.wait(stage.finished, 400)
+        cost(stage, f"kill -9 of two of six clients (back after {back:.0f} s)")
+        assert stage.round() == 12
+        assert back < 45  # Flower alone refuses them for over a minute
+        assert any(line["client"] in killed for line in stage.log)
+
+
+def test_the_server_is_killed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    deployment = write_deployment(tmp_path, "rounds=8", "method=scaffold", deadline=90.0)  # nobody may miss a round
+    with Stage(deployment) as stage:
+        stage.submit()
+        stage.wait(lambda: stage.round() >= 2)
+        for harm in ("link", "run"):
+            at, seen = time.monotonic(), stage.round()
+            if harm == "link":
+                os.kill(stage.link.link.process.pid, signal.SIGKILL)
+            else:
+                os.kill(stage.state["pid"], signal.SIGKILL)
+            stage.wait(lambda seen=seen: stage.round() > seen + 1, 240)
+            row(f"| kill -9 of the {harm} | two more rounds after {time.monotonic() - at:.0f} s |")
+        stage.wait(stage.finished, 400)
+        directory = stage.state["directory"]
+    here = simulated(capsys, *request("data.clients=6", "rounds=8", "method=scaffold", f"out={tmp_path / 'here'}"))
+    local = parameters(here["directory"])
+    for name, value in parameters(directory).items():  # no round was lost, none applied twice, nobody's state forgotten
+        np.testing.assert_allclose(value, local[name], rtol=1e-5, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("nan", "finite"),
+        ("shape", "shape"),
+        ("hidden", ""),
+        ("garbage", ""),
+        ("huge", ""),
+        ("nothing", ""),
+        ("dies", ""),
+        ("name=1", "claims"),
+    ],
+)
+def test_a_client_lies(tmp_path: Path, how: str, said: str) -> None:
+    deployment = write_deployment(tmp_path, "rounds=4", deadline=DEADLINE, start=40.0)
+    stage = Stage(deployment)
+    liar = stage.names[0]
+    stage.workers[liar] = ("tests.network.liar", how)
+    with stage:
+        stage.submit()
+        stage.wait(stage.finished, 400)
+        about = [line for line in stage.log if line["client"] == liar]
+        cost(stage, f"a client sends {how}: {about[0]['event']}, {about[0]['detail']}")
+        assert any(said in f"{line['event']} {line['detail']}" for line in about), about
+        assert not any(line["client"] != liar and line["event"] == "refused" for line in stage.log)
+        assert stage.round() == 4
+
+
+def test_a_key_that_nobody_registered(tmp_path: Path) -> None:
+    from panacea.deploy.deployment_files import add_client, folder_name
+    from panacea.deploy.flower_node import NodeKeeper
+    from panacea.deploy.security import make_authority, make_key
+
+    deployment = write_deployment(tmp_path, "rounds=2", clients=2, deadline=DEADLINE)
+    nodes = deployment.read_nodes()
+    folder = add_client(deployment, "stranger")
+    deployment.write_nodes(nodes)  # its key is known to nobody
+    wrong = add_client(deployment, "misled")
+    deployment.write_nodes(nodes)
+    make_authority(wrong / "ca.crt", wrong / "ca.key")  # another authority
+    plain = add_client(deployment, "plain")
+    deployment.write_nodes(nodes)
+    (plain / "connection.yaml").write_text(f"server: {deployment.settings.public}\ninsecure: true\n")
+    twice = deployment.client(folder_name(next(iter(nodes))))
+    with Stage(deployment) as stage:
+        stage.wait(lambda: all(node.state == "connected" for node in stage.nodes.values()))
+        outsiders = [NodeKeeper(where) for where in (folder, wrong, plain)]
+        try:
+            for node in outsiders:
+                node.__enter__()
+            stage.submit()
+            end = time.monotonic() + 200
+            while not stage.finished() and time.monotonic() < end:
+                for node in outsiders:
+                    node.tick()
+                time.sleep(0.3)
+            assert stage.finished()
+            for node in outsiders:
+                assert node.state != "connected"
+                row(f"| {node.name} | {node.state} |")
+            assert "refused" in outsiders[0].state or "waiting" in outsiders[0].state
+        finally:
+            for node in outsiders:
+                node.finish()
+        make_key(tmp_path / "key", tmp_path / "key.pub")
+        assert twice.exists()
+
+
+def test_the_commands_themselves(tmp_path: Path) -> None:
+    """init, server, client, submit, status: as an operator types them; the server is killed in between."""
+    run = [sys.executable, "-m", "panacea"]
+    from panacea.deploy.processes import free_port
+
+    port = str(free_port())
+    fed = tmp_path / "fed"
+    subprocess.run(
+        [*run, "federate", "init", str(fed), *request("cohort=1", "rounds=6", f"out={tmp_path / 'runs'}"),
+         "--clients", "2", "--public", f"localhost:{port}", "--port", port],
+        check=True, timeout=120,
+    )  # fmt: skip
+    started = [subprocess.Popen([*run, "federate", "server", str(fed)])]
+    started += [subprocess.Popen([*run, "federate", "client", str(folder)]) for folder in (fed / "clients").iterdir()]
+    try:
+        subprocess.run([*run, "federate", "submit", str(fed)], check=True, timeout=60)
+        end = time.monotonic() + 240
+        while not list(tmp_path.glob("runs/*/timings.jsonl")) and time.monotonic() < end:
+            time.sleep(0.5)
+        os.kill(started[0].pid, signal.SIGKILL)
+        started[0].wait()
+        started.append(subprocess.Popen([*run, "federate", "server", str(fed)]))
+        while not list(tmp_path.glob("runs/*/summary.json")) and time.monotonic() < end:
+            time.sleep(0.5)
+        said = subprocess.run([*run, "federate", "status", str(fed)], check=True, timeout=60, capture_output=True)
+        assert b"finished" in said.stdout
+        assert b"round 6 of 6" in said.stdout
+    finally:
+        for process in started:
+            process.terminate()
+        for process in started:
+            process.wait(30)
+    time.sleep(1)
+    assert processes_of(tmp_path) == []
+
+
+def test_a_newcomer_joins_the_run(tmp_path: Path) -> None:
+    """`panacea federate add` while the run is under way: a model at once, and a place in the rounds."""
+    from panacea.cli import run_command_line
+
+    deployment = write_deployment(tmp_path, "rounds=40", "method=panacea", "cohort=2", clients=3, deadline=60.0)
+    with Stage(deployment) as stage:
+        stage.submit()
+        stage.wait(lambda: stage.round() >= 1)
+        features = ",".join(map(str, np.load(deployment.roster / "features.npy")[2]))
+        words = ["add", str(deployment.folder), "new", "--links", "0,1", "--features", features]
+        assert run_command_line(["federate", *words]) == 0
+        data, other = (deployment.client(name) / "data" for name in ("new", "2"))
+        for file in other.iterdir():
+            (data / file.name).write_bytes(file.read_bytes())
+        at = time.monotonic()
+        with stage._lock:
+            stage.start("new")
+        stage.wait(lambda: stage.said("new", "first model"), 120)
+        row(f"| a newcomer has its model | {time.monotonic() - at:.0f} s after its start |")
+        before = stage.round()
+        stage.wait(lambda: stage.round() > before + 1, 120)
