@@ -37,7 +37,7 @@ endef
 browser: ## install Chromium for the tests of pages, where this may be done; without it they are skipped
 	$(call apt,chromium >/dev/null && command -v chromedriver,chromium chromium-driver,Chromium,tests of pages in a browser)
 
-proxy: ## install nginx for the tests of a federation behind it, where this may be done; without it they are skipped
+proxy: ## install nginx for the tests of a federation behind it (the package may start it on port 80); without it they are skipped
 	$(call apt,nginx,nginx,nginx,tests of a federation behind a proxy)
 
 demo: $(READY) ## train the methods on two embedded data sets and print their tables (a few minutes)
@@ -46,10 +46,10 @@ demo: $(READY) ## train the methods on two embedded data sets and print their ta
 	$(BIN)/panacea join runs/demo/fl60-panacea-s0-* --neighbors 3,17 --out runs/demo/newcomer.safetensors
 	$(BIN)/panacea report runs/demo
 
-test: $(READY) browser proxy lint ## lint, types, and the tests CI runs (minutes)
+test: $(READY) browser lint ## lint, types, and the tests CI runs (minutes)
 	$(BIN)/python -m pytest -m "not paper and not gpu" -n 2 --durations=20 --cov --cov-report=term:skip-covered
 
-test-all: $(READY) browser proxy lint ## also the long tests: published numbers, faults, many kills
+test-all: $(READY) browser lint ## also the long tests: published numbers, faults, many kills
 	$(BIN)/python -m pytest -m "not gpu" -n 2 --durations=20 --cov --cov-report=term:skip-covered
 
 lint: $(READY) ## ruff and mypy
