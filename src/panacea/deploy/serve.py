@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from panacea.core.method import Method
 from panacea.data.registry import TrainingDefaults, dataset_names, find_dataset
 from panacea.deploy.asking import Desk
 from panacea.deploy.log import FederationLog
@@ -18,6 +19,7 @@ from panacea.experiment.config import EngineKeys, ExperimentConfig, Section
 from panacea.experiment.interrupt import Interrupted
 from panacea.experiment.resolving import changed, with_defaults
 from panacea.experiment.runner import Callback, run_experiment
+from panacea.methods import make_method
 
 __all__ = ["Patience", "federated_config", "serve"]
 
@@ -68,6 +70,7 @@ def federated_config(config: ExperimentConfig, roster: Roster) -> ExperimentConf
     """
     if config.attack.name != "none":
         raise RequestError(f"attack={config.attack.name}: attacks are simulated, with `panacea run`")
+    _refuse_models_of_the_store(make_method(config.method.name, config.method.keys))
     ours = roster.data in dataset_names()
     defaults = find_dataset(roster.data).defaults if ours else TrainingDefaults(rounds=100)
     config = with_defaults(config, defaults, None)
@@ -82,6 +85,16 @@ def federated_config(config: ExperimentConfig, roster: Roster) -> ExperimentConf
         data_digest=None,
         **changes,
     )
+
+
+def _refuse_models_of_the_store(method: Method) -> None:
+    """A method of a user's own may make personal models of all clients' states, which a simulation has in one place."""
+    own = type(method)
+    if own.init_client is not Method.init_client and own.personal is not Method.personal and not own.keeps_model:
+        raise RequestError(
+            f"method={method.name}: `personal` makes its clients' own models from what they keep, and no server of a "
+            "federation has that; give it keeps_model and own_model (docs/own-method.md)"
+        )
 
 
 def _usual_cohort(defaults: TrainingDefaults, roster: Roster) -> int:
