@@ -214,6 +214,9 @@ def test_what_cannot_be_opened_is_named(tmp_path: Path) -> None:
     assert net.directory is not None
     with pytest.raises(RequestError, match="made from Python with a network of its own"):
         pn.open_run(net.directory)
+    (net.directory / "federation.json").write_text("{}")
+    with pytest.raises(RequestError, match="the run of a federation.*panacea federate submit"):
+        pn.open_run(net.directory)
 
 
 def test_checkpoints_that_do_not_fit_are_named(tmp_path: Path) -> None:

@@ -29,12 +29,17 @@ def stored_request(path: Path) -> tuple[RunDirectory, ExperimentConfig]:
     """A run's directory and configuration.
 
     Raises:
-        RequestError: there is no run, or it cannot be rebuilt because its data or network came from Python.
+        RequestError: there is no run, or it cannot be rebuilt because its data or network came from elsewhere.
     """
     if not path.is_dir():
         raise RequestError(f"{path}: no such run directory")
     directory = RunDirectory(path)
     config = directory.read_config()
+    if directory.federation.exists():
+        raise RequestError(
+            f"{path} is the run of a federation, whose data are with the clients: `panacea federate submit` (or the same "
+            "`panacea federate local`) goes on with it, and every client has its model in its own folder"
+        )
     for what, given in (("data", "in_memory" in config.data.keys), ("a network", "digest" in config.model.keys)):
         if given:
             raise RequestError(

@@ -51,6 +51,7 @@ class RunDirectory:
         self.metrics = path / "metrics.jsonl"
         self.timings = path / "timings.jsonl"
         self.refused = path / "refused.jsonl"
+        self.federation = path / "federation.json"
         self.clients = path / "clients.csv"
         self.summary = path / "summary.json"
         self.graph = path / "graph.npz"
