@@ -215,7 +215,7 @@ def test_what_cannot_be_opened_is_named(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="made from Python with a network of its own"):
         pn.open_run(net.directory)
     (net.directory / "federation.json").write_text("{}")
-    with pytest.raises(RequestError, match="the run of a federation.*panacea federate submit"):
+    with pytest.raises(RequestError, match=r"the run of a federation.*panacea federate submit"):
         pn.open_run(net.directory)
 
 

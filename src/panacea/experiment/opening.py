@@ -37,8 +37,8 @@ def stored_request(path: Path) -> tuple[RunDirectory, ExperimentConfig]:
     config = directory.read_config()
     if directory.federation.exists():
         raise RequestError(
-            f"{path} is the run of a federation, whose data are with the clients: `panacea federate submit` (or the same "
-            "`panacea federate local`) goes on with it, and every client has its model in its own folder"
+            f"{path} is the run of a federation, whose data are with the clients: `panacea federate submit` (or the "
+            "same `panacea federate local`) goes on with it, and every client has its model in its own folder"
         )
     for what, given in (("data", "in_memory" in config.data.keys), ("a network", "digest" in config.model.keys)):
         if given:
