@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -79,5 +80,6 @@ def federate(
     """A whole run; what it leaves is in ``folder/run``."""
     kept = Keep()
     link = over if over is not None else transport(federation, folder, answers)
-    summary = serve(build_config(flat), Roster.of(federation), link, folder / "run", [kept], patience)
+    roster = dataclasses.replace(Roster.of(federation), samples=None)  # clients say how many they have
+    summary = serve(build_config(flat), roster, link, folder / "run", [kept], patience)
     return kept.experiment, summary

@@ -6,7 +6,7 @@ import dataclasses
 import io
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
@@ -153,7 +153,8 @@ def test_a_dead_client_is_left_alone_longer_and_longer(tmp_path: Path) -> None:
     found, _ = federate(ragged(0), {**FLAT, "cohort": 6, "rounds": 16, "eval_every": 100}, tmp_path, over=link)
     assert asked == [1, 3, 6, 11]  # left out of 1, 2, 4 and 8 rounds
     events = [line["event"] for line in read_lines(tmp_path / "run" / "federation.jsonl") if line["client"] == "site 1"]
-    assert events.count("skipped") == 1 + 2 + 4 + 5 + 1  # the last is the evaluation
+    assert events.count("skipped") == 1 + 2 + 4 + 5
+    assert events[-1] == "back"  # the last evaluation asks everybody
     assert found.refused[LIAR] == 16
 
 
@@ -168,14 +169,20 @@ def test_it_is_welcome_back(tmp_path: Path) -> None:
     assert events == ["failed", "skipped", "back"]
 
 
+def absent_in(link: InProcess, sick: Iterable[int], rounds: Iterable[int]) -> None:
+    """These clients do not answer in these rounds."""
+    gone = tuple(rounds)
+    link.answers = {
+        client: lambda order, c=client: None if order.round in gone else answer(order, link.sites[c]) for client in sick
+    }
+
+
 def test_below_the_quorum_nothing_is_averaged_and_the_run_can_go_on(tmp_path: Path) -> None:
     link = transport(ragged(0), tmp_path)
-    flat, sick = {**FLAT, "cohort": 6}, range(4)
-    link.answers = {
-        client: lambda order, c=client: None if order.round == 2 else answer(order, link.sites[c]) for client in sick
-    }
+    flat, strict = {**FLAT, "cohort": 6}, dataclasses.replace(QUICK, left_out=0)
+    absent_in(link, range(4), [2])
     with pytest.raises(RunFailure, match="round 2: 2 of 6 clients answered soundly, 3 are needed"):
-        federate(ragged(0), flat, tmp_path, over=link)
+        federate(ragged(0), flat, tmp_path, over=link, patience=strict)
     events = [line["event"] for line in read_lines(tmp_path / "run" / "federation.jsonl")]
     assert events.count("below quorum") == QUICK.attempts
     assert "given up" in events
@@ -186,6 +193,6 @@ def test_below_the_quorum_nothing_is_averaged_and_the_run_can_go_on(tmp_path: Pa
 
 
 def test_too_few_at_the_start(tmp_path: Path) -> None:
-    answers = dict.fromkeys(range(5), lambda order: Failure("not connected"))
+    answers = dict.fromkeys(range(5), lambda order: Failure("not connected", away=True))
     with pytest.raises(RunFailure, match="only 1 of 6 training clients answered; 'site 0': not connected"):
         federate(ragged(0), FLAT, tmp_path, answers)

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 from panacea.core.files import read_lines
 from panacea.deploy.inprocess import InProcess
-from panacea.deploy.joining import ask_to_join, pending
+from panacea.deploy.joining import ask_to_join, joined_names, pending, refusal
 from panacea.deploy.orders import Failure
 from panacea.deploy.roster import Newcomer, Roster
 from panacea.deploy.serve import serve
@@ -92,6 +92,21 @@ def test_a_server_killed_after_somebody_joined_goes_on_with_them(tmp_path: Path)
     assert found.state.server.table.equal(whole.state.server.table)
 
 
+def test_a_server_killed_before_the_request_is_gone_does_not_refuse_who_takes_part(tmp_path: Path) -> None:
+    class Again(Late):
+        def on_round(self, experiment: Experiment, report: object) -> None:
+            super().on_round(experiment, report)
+            if experiment.state.round == 3:  # as a kill between the checkpoint and this would leave it
+                ask_to_join(self.folder / "run", NEW)
+
+    found = run(tmp_path, keys("fedavg", rounds=6, cohort=5), Again(tmp_path))
+    assert len(found.federation) == 6
+    assert pending(tmp_path / "run") == []
+    assert events(tmp_path, "site 5") == ["joined", "first model"]
+    assert refusal(tmp_path / "run", "site 5") is None
+    assert joined_names(tmp_path / "run") == tuple(f"site {number}" for number in range(6))
+
+
 @pytest.mark.parametrize(
     ("request_", "reason"),
     [
@@ -104,7 +119,7 @@ def test_a_server_killed_after_somebody_joined_goes_on_with_them(tmp_path: Path)
 def test_who_may_not_join_is_told_why(request_: Newcomer, reason: str, tmp_path: Path) -> None:
     found = run(tmp_path, keys("fedavg", cohort=5), Late(tmp_path, request_))
     assert len(found.federation) == 5
-    assert reason in next((tmp_path / "run" / "joining").glob("*.refused")).read_text()
+    assert reason in (refusal(tmp_path / "run", request_.name) or "")
     assert events(tmp_path, next((tmp_path / "run" / "joining").glob("*.refused")).name[:16]) == ["not admitted"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,10 +11,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from panacea.core.files import read_lines
 from panacea.core.records import leaves
 from panacea.deploy.inprocess import InProcess
+from panacea.deploy.log import FederationLog
 from panacea.deploy.orders import Failure, Order, Reply
 from panacea.deploy.site import answer
+from panacea.errors import RequestError
 from panacea.experiment.experiment import Experiment
 from tests.deploy.build import QUICK, federate, keys, ragged, transport
 
@@ -111,6 +115,65 @@ def test_a_server_that_lost_its_last_checkpoint_asks_for_older_rounds(
     (newest / "state.json").write_text("{}")  # damaged
     (tmp_path / "run" / "summary.json").unlink()
     same(federate(ragged(), FLAT, tmp_path)[0], undisturbed[0])
+
+
+@pytest.mark.parametrize("content", [None, "{}", "{half"])
+def test_a_run_whose_clients_are_not_known_any_more_does_not_begin_anew(
+    undisturbed: tuple[Experiment, Path], content: str | None, tmp_path: Path
+) -> None:
+    shutil.copytree(undisturbed[1], tmp_path, dirs_exist_ok=True)
+    ledger = tmp_path / "run" / "federation.json"
+    ledger.unlink()
+    if content is not None:
+        ledger.write_text(content)
+    with pytest.raises(RequestError, match=r"federation.json: cannot be read, but the run is under way"):
+        federate(ragged(), FLAT, tmp_path)
+
+
+def test_a_run_whose_checkpoints_are_damaged_keeps_its_name(
+    undisturbed: tuple[Experiment, Path], tmp_path: Path
+) -> None:
+    shutil.copytree(undisturbed[1], tmp_path, dirs_exist_ok=True)
+    before = (tmp_path / "run" / "federation.json").read_text()
+    for checkpoint in (tmp_path / "run" / "checkpoint").iterdir():
+        (checkpoint / "state.json").write_text("{}")
+    with pytest.raises(RequestError, match="under way"):
+        federate(ragged(), FLAT, tmp_path)
+    assert (tmp_path / "run" / "federation.json").read_text() == before
+
+
+def test_every_start_of_a_server_is_counted(undisturbed: tuple[Experiment, Path], tmp_path: Path) -> None:
+    fresh_sites(undisturbed, tmp_path)
+    dying = Mortal(transport(ragged(), tmp_path).sites)
+    dying.dies = (4, "before")
+    with pytest.raises(Killed):
+        federate(ragged(), FLAT, tmp_path, over=dying)
+    link, starts = transport(ragged(), tmp_path), set[int]()
+
+    def give(order: Order) -> object:
+        starts.add(json.loads(order.settings)["start"])
+        return answer(order, link.sites[1])
+
+    link.answers = {1: give}
+    federate(ragged(), FLAT, tmp_path, over=link)
+    assert starts == {2}
+
+
+def test_half_a_line_in_the_log_is_cut_off(undisturbed: tuple[Experiment, Path], tmp_path: Path) -> None:
+    shutil.copytree(undisturbed[1], tmp_path, dirs_exist_ok=True)
+    log = tmp_path / "run" / "federation.jsonl"
+    with log.open("a") as file:
+        file.write('{"time": "2026-')
+    federate(ragged(), FLAT, tmp_path)
+    assert read_lines(log)[-1]["event"] == "resumed"
+
+
+def test_the_log_keeps_few_lines_in_memory() -> None:
+    log = FederationLog()
+    for number in range(3000):
+        log.note("something", str(number))
+    assert len(log.lines) == 1000
+    assert log.lines[-1]["detail"] == "2999"
 
 
 def test_a_complete_run_is_only_read(undisturbed: tuple[Experiment, Path], tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import subprocess
 import sys
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import numpy as np
@@ -15,14 +16,15 @@ import torch
 from panacea.data.load import load
 from panacea.deploy.inprocess import InProcess, write_sites
 from panacea.deploy.orders import Failure, Order, Reply
-from panacea.deploy.roster import Roster, read_roster, write_roster
+from panacea.deploy.roster import Newcomer, Roster, read_roster, write_roster
 from panacea.deploy.serve import serve
 from panacea.deploy.settings import RunSettings, TaskSettings
 from panacea.deploy.site import Site, answer, open_site, write_site
 from panacea.deploy.site_data import load_samples
-from panacea.deploy.site_state import Trail
+from panacea.deploy.site_state import Trail, locked
 from panacea.errors import RequestError
 from panacea.experiment.config import build_config
+from panacea.methods.registry import ENTRY_POINTS
 from tests.deploy.build import Keep, federate, keys, ragged, transport
 
 
@@ -84,24 +86,73 @@ def test_what_a_client_refuses(tmp_path: Path) -> None:
     assert "model=os:system is not among the models that client.yaml allows" in said(other(model="os:system"))
     assert "method=os:system is not among the methods" in said(other(method="os:system"))
     assert "unknown method 'fedavgg'; did you mean" in said(other(method="fedavgg"))
+    secret = {"model": "resnet18", "model_keys": {"pretrained": "/etc/shadow"}}
+    assert "model.pretrained=/etc/shadow is not among the files that client.yaml allows" in said(other(**secret))
+    allowed = dataclasses.replace(site, files=("/etc/shadow",))
+    assert "not among the files" not in said(other(**secret), allowed)
     assert "label" in said(other(task={**settings["task"], "classes": 2}))
     assert "shape (6,), the task says [9]" in said(other(task={**settings["task"], "inputs": [9]})).replace(
         "(9,)", "[9]"
     )
-    assert "no download.params" in said(dataclasses.replace(order, arrays={}))
+    assert "no download.params" in said(started(dataclasses.replace(order, arrays={}), 2))
     assert "nothing this client does" in said(dataclasses.replace(order, asks=("format disk",)))  # type: ignore[arg-type]
     assert "there is no such" in said(dataclasses.replace(order, client=9))
     assert "has none of data.npz" in said(order, dataclasses.replace(site, data=tmp_path))
+
+
+def test_a_method_of_another_package_is_not_imported_on_a_servers_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link, orders = recorded(tmp_path)
+    entry = EntryPoint("theirs", "no_such_package:Theirs", ENTRY_POINTS)
+    monkeypatch.setattr("panacea.methods.registry.entry_points", lambda **_: [entry])
+    settings = json.dumps({**json.loads(orders[1].settings), "method": "theirs", "method_keys": {}})
+    order, site = dataclasses.replace(orders[1], settings=settings), link.sites[1]
+    assert answer(order, site) == Failure("method=theirs is not among the methods that client.yaml allows")
+    given = answer(order, dataclasses.replace(site, methods=("theirs",)))
+    assert isinstance(given, Failure)
+    assert "method=theirs: its package cannot be loaded" in given.reason
 
 
 def test_the_same_order_again_is_the_same_answer_and_an_older_one_is_refused(tmp_path: Path) -> None:
     link, orders = recorded(tmp_path, rounds=7)
     visits = [order for order in orders if "train" in order.asks]
     site = link.sites[1]
-    first = [answer(order, site) for order in visits[3:]]
-    assert [answer(order, site) for order in visits[3:]] == first  # from the states before each
-    refused = answer(visits[1], site)
+    assert answer(visits[-1], site) == answer(visits[-1], site)
+    first = [answer(started(order, 2), site) for order in visits[3:]]
+    assert [answer(started(order, 3), site) for order in visits[3:]] == first  # from the states before each
+    refused = answer(started(visits[1], 4), site)
     assert refused == Failure("an order for round 2, but this client has gone on to round 7")
+
+
+def started(order: Order, start: int) -> Order:
+    """The order of a server that was started so often."""
+    return dataclasses.replace(order, settings=json.dumps({**json.loads(order.settings), "start": start}))
+
+
+def test_a_late_order_does_not_take_a_client_back(tmp_path: Path) -> None:
+    link, orders = recorded(tmp_path)
+    visits, site = [order for order in orders if "train" in order.asks], link.sites[1]
+    assert answer(visits[1], site) == Failure("an order for round 2, but this client has gone on to round 3")
+    assert Trail(site.state, json.loads(visits[1].settings)["run"]).rounds() == [1, 2, 3]
+    assert isinstance(answer(started(visits[1], 2), site), Reply)  # the server went back to its checkpoint
+    late = answer(visits[2], site)
+    assert late == Failure("an order of the server's start 1, but it went on anew, 2 times")
+    assert Trail(site.state, json.loads(visits[1].settings)["run"]).rounds() == [1, 2]
+
+
+def test_a_method_that_keeps_nothing_goes_back_as_far_as_a_server_likes(tmp_path: Path) -> None:
+    link, orders = recorded(tmp_path, "fedavg", rounds=7)
+    visits = [order for order in orders if "train" in order.asks]
+    assert isinstance(answer(started(visits[0], 2), link.sites[1]), Reply)
+
+
+def test_a_busy_client_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    link, orders = recorded(tmp_path)
+    monkeypatch.setattr("panacea.deploy.site_state._BUSY", 0.2)
+    with locked(link.sites[1].state):
+        assert answer(orders[-1], link.sites[1]) == Failure("busy with another order")
+    assert isinstance(answer(orders[-1], link.sites[1]), Reply)
 
 
 def test_damaged_states_are_put_aside(tmp_path: Path) -> None:
@@ -146,7 +197,12 @@ def test_files_come_back_as_they_were(tmp_path: Path) -> None:
     assert found.digest == Roster.of(federation).digest
     assert found.names == federation.names
     assert found.novel.tolist() == federation.novel.tolist()
-    site = Site("ä 1", tmp_path / "data", tmp_path / "state", ("a:b",), 2, ("c:d",))
+    assert [found.samples_of(client) for client in range(6)] == np.diff(federation.bounds, axis=1).tolist()
+    newer = found.joined(Newcomer(name="new", links=("site 1",), features=(1.0, 2.0), group=0))
+    write_roster(newer, tmp_path)
+    assert read_roster(tmp_path).samples_of(6) is None
+    assert read_roster(tmp_path).samples_of(5) == found.samples_of(5)
+    site = Site("ä 1", tmp_path / "data", tmp_path / "state", ("a:b",), 2, ("c:d",), ("e",))
     write_site(tmp_path, site)
     assert open_site(tmp_path) == site
     (tmp_path / "client.yaml").write_text("name: x\nmodel: [1]\n")

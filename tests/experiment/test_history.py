@@ -80,3 +80,29 @@ def test_attackers_do_not_count() -> None:
     history = History(higher_is_better=True, honest=np.array([True, False]))
     assert history.add(1, _evaluation(50, 60))["mean"] == 49
     assert history.numbers["selected_val"] == 59
+
+
+def _answers(val: tuple[float, float, float], test: float = 50.0) -> Evaluation:
+    scores = Scores(np.array(val), np.where(np.isnan(val), np.nan, 1.0))
+    return Evaluation(Scores(scores.metric + test, scores.loss), scores, Scores(np.zeros(0), np.zeros(0)), answered=3)
+
+
+ABSENT = np.nan
+
+
+def test_rounds_are_compared_on_clients_that_answered_in_both() -> None:
+    history = History(higher_is_better=True, honest=np.ones(3, np.bool_))
+    history.add(1, _answers((50, 60, 10)))
+    history.add(2, _answers((40, 50, ABSENT)))  # a higher mean, only since the worst is absent
+    assert history.numbers["selected_round"] == 1
+    history.add(3, _answers((51, 61, ABSENT)))
+    assert history.numbers["selected_round"] == 3
+
+
+def test_a_round_that_few_or_none_answered_is_not_chosen() -> None:
+    history = History(higher_is_better=True, honest=np.ones(3, np.bool_))
+    history.add(1, _answers((50, 60, 70)))
+    history.add(2, _answers((99, ABSENT, ABSENT)))
+    line = history.add(3, _answers((ABSENT, ABSENT, ABSENT)))
+    assert history.numbers["selected_round"] == 1
+    assert line["answered"] == 3

@@ -98,6 +98,7 @@ class Report:
     bytes_up: int
     refused: dict[int, str] = field(default_factory=dict)  # why an upload was not used, by client
     trust: tuple[float, ...] = ()  # in the cohort's clients, 1 unless a defence doubts them
+    absent: tuple[int, ...] = ()  # clients from which nothing usable came
 
 
 def run_round(
@@ -138,6 +139,7 @@ def run_round(
         server = method.aggregate(server, judged.uploads, cohort)
 
     shared = state.statistics.nbytes(cohort)
-    down, up = nbytes(downloads) + shared, nbytes(trained.uploads) + shared
-    report = Report(loss, down, up, judged.reasons, tuple(trust))
+    came = len(cohort) - len(trained.unread)
+    down, up = nbytes(downloads) + shared, (nbytes(trained.uploads) + shared) * came // len(cohort)
+    report = Report(loss, down, up, judged.reasons, tuple(trust), tuple(trained.unread))
     return State(server, state.clients, state.statistics, cohort.round, memory), report

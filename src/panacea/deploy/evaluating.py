@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,9 +22,10 @@ from panacea.engines.base import Scores
 from panacea.evaluation.evaluate import Evaluation, admitted_models
 from panacea.models.target import TargetModel
 
-__all__ = ["Sheet", "evaluation_ranges", "models_to_score", "without_repeats"]
+__all__ = ["Sheet", "evaluation_ranges", "implausible", "models_to_score", "without_repeats"]
 
 _LARGEST = 1e30
+_BELIEVED = 1e6  # times the middle value of all clients, or 1 if that is less
 
 
 def evaluation_ranges(task: Task, alternatives: tuple[str, ...], *, scores: bool) -> dict[str, tuple[float, float]]:
@@ -34,6 +35,21 @@ def evaluation_ranges(task: Task, alternatives: tuple[str, ...], *, scores: bool
     if scores:
         found |= {f"{split}.metric": metric for split in ("test", "val")}
         found |= {f"{split}.loss": (0.0, _LARGEST) for split in ("test", "val")}
+    return found
+
+
+def implausible(said: Mapping[int, Mapping[str, float]], names: Sequence[str]) -> dict[int, str]:
+    """Clients whose numbers would rule every mean, and why; found by the middle of what at least three say.
+
+    What a client says within that range is believed: nobody else has its samples.
+    """
+    found: dict[int, str] = {}
+    for name in names:
+        values = {client: numbers[name] for client, numbers in said.items() if name in numbers}
+        middle = float(np.median(list(values.values()))) if len(values) > 2 else _LARGEST
+        for client, value in values.items():
+            if value > _BELIEVED * max(middle, 1.0):
+                found.setdefault(client, f"{name} is {value:.4g}, the middle of all is {middle:.4g}")
     return found
 
 
@@ -96,10 +112,11 @@ def without_repeats(scored: Mapping[str, Packed], download: Mapping[str, Packed]
 
 @dataclass
 class Sheet:
-    """What clients said, ``[clients]`` by name; NaN where one did not."""
+    """What clients said, ``[clients]`` by name; NaN where one did not. `sent` is how many bytes went to them for it."""
 
     numbers: dict[int, Mapping[str, float]]
     clients: int
+    sent: int = 0
 
     def column(self, name: str) -> npt.NDArray[np.float64]:
         """One number of all clients."""
@@ -113,4 +130,6 @@ class Sheet:
     def evaluation(self, federation: Federation) -> Evaluation:
         """All of it."""
         train, novel = federation.train_ids, federation.novel_ids
-        return Evaluation(self.scores("test", train), self.scores("val", train), self.scores("test", novel))
+        scores = self.scores("test", train), self.scores("val", train), self.scores("test", novel)
+        back = 8 * sum(len(numbers) for numbers in self.numbers.values())
+        return Evaluation(*scores, answered=len(self.numbers), traffic=(self.sent, back))

@@ -12,14 +12,14 @@ from panacea.experiment.experiment import Experiment
 __all__ = ["newcomer_notes", "refuse_unfit", "run_settings"]
 
 
-def run_settings(experiment: Experiment, run: str) -> RunSettings:
-    """What clients must know of a run."""
+def run_settings(experiment: Experiment, run: str, start: int = 1) -> RunSettings:
+    """What clients must know of a run that a server began or went on with so many times."""
     c, task = experiment.config, experiment.federation.task
     return RunSettings(
         run=run, seed=c.seed, clients=len(experiment.federation), rounds=c.rounds or 1, task=TaskSettings.of(task),
         method=c.method.name, method_keys=c.method.keys, model=c.model.name, model_keys=c.model.keys, lr=c.lr or 0.0,
         local_steps=c.local_steps, local_epochs=c.local_epochs, batch_size=c.batch_size or 1, momentum=c.momentum,
-        weight_decay=c.weight_decay, clip=c.clip, buffers=c.buffers, dtype=c.dtype,
+        weight_decay=c.weight_decay, clip=c.clip, buffers=c.buffers, dtype=c.dtype, start=start,
     )  # fmt: skip
 
 

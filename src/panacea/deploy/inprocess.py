@@ -10,6 +10,7 @@ from panacea.data.federation import Federation
 from panacea.deploy.orders import Failure, Log, Order, Packed, Reply
 from panacea.deploy.site import Site, answer, write_site
 from panacea.deploy.site_data import write_client_data
+from panacea.deploy.wire import array_bytes
 
 __all__ = ["InProcess", "write_sites"]
 
@@ -52,19 +53,15 @@ class InProcess:
         came: dict[int, Reply | Failure] = {}
         for client, order in orders.items():
             self.asked[client] += 1
-            self.bytes_down += _size(order.arrays)
+            self.bytes_down += array_bytes(order.arrays)
             give = self.answers.get(client, lambda order, site=self.sites[client]: answer(order, site))
             reply = give(_order(_bytes(order)))
             if isinstance(reply, Reply):
-                self.bytes_up += _size(reply.arrays)
+                self.bytes_up += array_bytes(reply.arrays)
                 came[client] = _reply(_bytes(reply))
             elif isinstance(reply, Failure):
                 came[client] = reply
         return came
-
-
-def _size(arrays: Mapping[str, Packed]) -> int:
-    return sum(len(packed.data) for packed in arrays.values())
 
 
 def _bytes(message: Order | Reply) -> bytes:

@@ -26,7 +26,7 @@ from panacea.evaluation.evaluate import admitted_models
 from panacea.experiment.checkpoint import Checkpoint
 from panacea.experiment.experiment import Experiment
 
-__all__ = ["ask_to_join", "enlarged", "first_model", "pending", "refuse_request"]
+__all__ = ["ask_to_join", "enlarged", "first_model", "joined_names", "pending", "refusal", "refuse_request"]
 
 _FOLDER = "joining"
 _LONGEST = 1_000_000  # bytes of a request
@@ -44,10 +44,30 @@ def ask_to_join(directory: Path, newcomer: Newcomer) -> Path:
         raise RequestError(f"{directory} is not the directory of a federation's run (no federation.json)")
     folder = directory / _FOLDER
     folder.mkdir(exist_ok=True)
-    path = folder / f"{hashlib.sha256(newcomer.name.encode()).hexdigest()[:16]}.json"
+    path = _request(directory, newcomer.name)
     path.with_suffix(".json.refused").unlink(missing_ok=True)
     write_json(path, newcomer.model_dump(mode="json"))
     return path
+
+
+def _request(directory: Path, name: str) -> Path:
+    return directory / _FOLDER / f"{hashlib.sha256(name.encode()).hexdigest()[:16]}.json"
+
+
+def refusal(directory: Path, name: str) -> str | None:
+    """Why a client was not taken in, if it was not."""
+    try:
+        return _request(directory, name).with_suffix(".json.refused").read_text(encoding="utf-8").strip()
+    except OSError:
+        return None
+
+
+def joined_names(directory: Path) -> tuple[str, ...]:
+    """Everybody that takes part in a run, whoever joined; nobody if there is none."""
+    try:
+        return tuple(json.loads((directory / "federation.json").read_text(encoding="utf-8"))["counts"])
+    except (OSError, ValueError, KeyError):
+        return ()
 
 
 def pending(directory: Path) -> list[tuple[Path, Newcomer | str]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections import deque
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -10,6 +12,7 @@ from panacea.deploy.wire import plain
 
 __all__ = ["FederationLog"]
 
+_KEPT = 1000  # lines
 _LONGEST = 300  # characters of a detail; some of them are a stranger's
 
 
@@ -18,12 +21,20 @@ class FederationLog:
 
     Attributes:
         round: the round at hand.
-        lines: those of this process.
+        lines: the newest of this process.
     """
 
     def __init__(self, path: Path | None = None) -> None:
         self.path, self.round = path, 0
-        self.lines: list[dict[str, object]] = []
+        self.lines: deque[dict[str, object]] = deque(maxlen=_KEPT)
+
+    def open(self, path: Path) -> None:
+        """Go on in a file; half a line that a kill left there is cut off."""
+        self.path = path
+        if path.exists():
+            data = path.read_bytes()
+            if data and not data.endswith(b"\n"):
+                os.truncate(path, data.rfind(b"\n") + 1)
 
     def note(self, event: str, detail: str = "", client: str | None = None, round: int | None = None) -> None:
         """Add a line with the time; the round is that at hand unless one is given."""

@@ -74,9 +74,16 @@ class Reply:
 
 @dataclass(frozen=True)
 class Failure:
-    """No reply, and why: one line, for the log and for `refused.jsonl`."""
+    """No reply, and why: one line, for the log and for `refused.jsonl`.
+
+    Attributes:
+        reason: the line.
+        away: the transport knows that the client cannot be reached at all. Asking again costs nothing, so such a client
+            is waited for and is not left alone for a while. Never set by what a client says.
+    """
 
     reason: str
+    away: bool = False
 
 
 class Log(Protocol):

@@ -8,24 +8,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from panacea.core.messages import receive
 from panacea.core.method import Method
-from panacea.core.records import Tree, named_leaves, record, tree_index, tree_map
+from panacea.core.records import Tree, named_leaves, tree_index, tree_map
 from panacea.core.round import State, Trained
 from panacea.core.types import ClientIds, Cohort, Steps
 from panacea.data.federation import Federation
 from panacea.deploy.asking import Desk
 from panacea.deploy.blank import blank_uploads
-from panacea.deploy.evaluating import Sheet, evaluation_ranges, models_to_score, without_repeats
+from panacea.deploy.evaluating import Sheet, evaluation_ranges, implausible, models_to_score, without_repeats
 from panacea.deploy.orders import Asked, Order, Packed, Reply
-from panacea.deploy.wire import Refused, checked_numbers, opened, row_of
+from panacea.deploy.visiting import AskedRound, Returned, Visit
+from panacea.deploy.wire import array_bytes, checked_numbers, opened, row_of
 from panacea.engines.base import LocalSettings, Samples, Scores
 from panacea.errors import RequestError, RunFailure
 from panacea.evaluation.evaluate import Evaluation
@@ -33,55 +32,6 @@ from panacea.experiment.config import ExperimentConfig
 from panacea.models.target import TargetModel
 
 __all__ = ["RemoteEngine"]
-
-_LOSS = {"loss": (-1e12, 1e12)}
-
-
-@record
-class Returned:
-    """What comes back: the method's upload, and BatchNorm's statistics where they are shared."""
-
-    upload: Tree
-    statistics: Tensor | None = None
-
-
-@dataclass(frozen=True)
-class _Visit:
-    """A sound reply to an order to train, ``[1, ...]``, and the numbers with it."""
-
-    returned: Returned
-    numbers: Mapping[str, float]
-
-
-@dataclass
-class _Round:
-    """A round that is being asked for.
-
-    Attributes:
-        orders: the arrays of each client's order to train.
-        unchanged: ``[rows, ...]`` what is expected back, as an untrained client would send it.
-        visits: sound replies so far.
-        reasons: why there is none from a client.
-    """
-
-    cohort: Cohort
-    orders: dict[int, dict[str, Packed]]
-    unchanged: Returned
-    visits: dict[int, _Visit]
-    reasons: dict[int, str]
-
-    def read(self, client: int, reply: Reply, ranges: Mapping[str, tuple[float, float]]) -> _Visit:
-        """A reply that may be used; raises `Refused`."""
-        row = int(np.searchsorted(self.cohort.ids, client))
-        one = slice(row, row + 1)
-        unchanged = tree_index(self.unchanged, one)
-        arrays = opened(reply.arrays, {name: leaf[0] for name, leaf in named_leaves(unchanged, travelling=True)})
-        numbers = checked_numbers(reply.numbers, {**ranges, **_LOSS}, {"loss"})
-        own = Cohort(self.cohort.ids[one], self.cohort.counts[one], self.cohort.round, self.cohort.trust[one])
-        returned, _, reasons = receive([arrays], unchanged, own)
-        if reasons:
-            raise Refused(reasons[client])
-        return _Visit(returned, numbers)
 
 
 class RemoteEngine:
@@ -99,8 +49,10 @@ class RemoteEngine:
         self.config, self.target, self.local, self.desk = config, target, local, desk
         self.home, self.gradient_evaluations, self.settings = target.initial, 0, "{}"
         self.plan: Callable[[int], Cohort | None] = lambda round: None
-        self._ahead: _Round | None = None
+        self._ahead: AskedRound | None = None
         self._sheet: tuple[int, Sheet] | None = None
+        self._left_out = 0  # rounds in a row
+        self._usual_loss = 0.0  # of the last round that somebody trained in
 
     # --- training -----------------------------------------------------------------------------------------------
 
@@ -117,29 +69,55 @@ class RemoteEngine:
     ) -> Trained:
         """One order to each client of the cohort; rows of those without a sound reply are as if they had not trained.
 
+        Where too few replies are sound, however often it was tried, none is used: the round is left out.
+
         Raises:
-            RunFailure: too few replies are sound, however often it was tried.
+            RunFailure: too many rounds in a row would be left out.
         """
         if steps is not None or purpose != "train":
             raise RequestError("clients' own models are made and kept at the clients")
         self.desk.log.round = cohort.round
         asked = self._taken_ahead(downloads, cohort) or self._prepared(method, downloads, statistics, cohort)
-        waiting = [int(client) for client in cohort.ids if client not in asked.visits and client not in asked.reasons]
-        self._ask(asked, waiting, everyone=False)
-        needed = max(1, math.ceil(self.desk.patience.quorum * len(cohort)))
-        for attempt in range(self.desk.patience.attempts + 1):
-            if len(asked.visits) >= needed:
-                break
-            said = f"{len(asked.visits)} of {len(cohort)} clients answered soundly, {needed} are needed"
-            if attempt == self.desk.patience.attempts:
-                self.desk.log.note("given up", said)
-                raise RunFailure(f"round {cohort.round}: {said}; the run is saved and can be resumed")
-            self.desk.log.note("below quorum", f"{said}; asking again")
-            self.desk.rest()
-            self._ask(asked, sorted(asked.reasons), everyone=True)
+        orders = {c: self._order(c, cohort.round, ("train",), arrays) for c, arrays in asked.orders.items()}
+
+        def check(client: int, reply: Reply) -> Visit:
+            self.desk.told(client, reply)
+            return asked.read(client, reply, {})
+
+        needed = self._quorum(len(cohort))
+        asked.visits, asked.reasons = self.desk.ask_enough(
+            orders, check, needed, found=asked.visits, reasons=asked.reasons
+        )
+        self._leave_out(asked, needed)
+        self._refuse_longest(asked)
         return self._trained(asked, statistics)
 
-    def _prepared(self, method: Method, downloads: Tree, statistics: Tensor, cohort: Cohort) -> _Round:
+    def _quorum(self, clients: int) -> int:
+        return max(1, math.ceil(self.desk.patience.quorum * clients))
+
+    def _leave_out(self, asked: AskedRound, needed: int) -> None:
+        """Use nothing of a round below the quorum."""
+        if len(asked.visits) >= needed:
+            self._left_out = 0
+            return
+        said = f"{len(asked.visits)} of {len(asked.cohort)} clients answered soundly, {needed} are needed"
+        self._left_out += 1
+        if self._left_out > self.desk.patience.left_out:
+            before = f"; {self._left_out - 1} rounds before it were left out" if self._left_out > 1 else ""
+            self.desk.log.note("given up", said + before)
+            raise RunFailure(f"round {asked.cohort.round}: {said}{before}; the run is saved and can be resumed")
+        self.desk.log.note("left out", f"{said}; nothing is averaged")
+        asked.leave_out(said)
+
+    def _refuse_longest(self, asked: AskedRound) -> None:
+        """Nobody's update may rule the mean: see `AskedRound.refuse_longest`."""
+        fixed = self.config.local_epochs is None
+        trained = [1.0] * len(asked.cohort) if fixed else asked.cohort.counts[:, 0].tolist()
+        steps = dict(zip(asked.cohort.ids.tolist(), trained, strict=True))
+        for client, why in asked.refuse_longest(steps).items():
+            self.desk.log.note("refused", why, self.desk.names[client])
+
+    def _prepared(self, method: Method, downloads: Tree, statistics: Tensor, cohort: Cohort) -> AskedRound:
         sgd = self.local.sgd(cohort.ids, self.home)
         shared = self.config.buffers == "shared" and statistics.numel() > 0
         unchanged = Returned(blank_uploads(method, downloads, sgd), statistics if shared else None)
@@ -147,43 +125,32 @@ class RemoteEngine:
         if shared:
             rows["statistics"] = statistics
         orders = {int(client): row_of(rows, row) for row, client in enumerate(cohort.ids)}
-        return _Round(cohort, orders, unchanged, {}, {})
+        return AskedRound(cohort, orders, unchanged, {}, {})
 
-    def _taken_ahead(self, downloads: Tree, cohort: Cohort) -> _Round | None:
+    def _taken_ahead(self, downloads: Tree, cohort: Cohort) -> AskedRound | None:
         """The round as it was asked for with the last evaluation, if it was."""
         ahead, self._ahead = self._ahead, None
         if ahead is None or ahead.cohort.round != cohort.round or list(ahead.cohort.ids) != list(cohort.ids):
             return None
         return ahead
 
-    def _ask(self, asked: _Round, clients: list[int], *, everyone: bool) -> None:
-        orders = {c: self._order(c, asked.cohort.round, ("train",), asked.orders[c]) for c in clients}
-
-        def check(client: int, reply: Reply) -> _Visit:
-            self.desk.told(client, reply)
-            return asked.read(client, reply, {})
-
-        visits, reasons = self.desk.ask(orders, check, everyone=everyone)
-        asked.visits |= visits
-        asked.reasons = {c: why for c, why in {**asked.reasons, **reasons}.items() if c not in asked.visits}
-
     def _order(self, client: int, round: int, asks: tuple[Asked, ...], arrays: Mapping[str, Packed]) -> Order:
         return Order(client, self.desk.names[client], round, asks, self.settings, arrays)
 
-    def _trained(self, asked: _Round, statistics: Tensor) -> Trained:
+    def _trained(self, asked: AskedRound, statistics: Tensor) -> Trained:
         rows = [tree_index(asked.unchanged, slice(row, row + 1)) for row in range(len(asked.cohort))]
         for row, client in enumerate(asked.cohort.ids.tolist()):
             if client in asked.visits:
                 rows[row] = asked.visits[client].returned
         whole: Returned = tree_map(lambda *parts: torch.cat(parts), rows[0], *rows[1:])
-        usual = float(np.mean([visit.numbers["loss"] for visit in asked.visits.values()]))
-        losses = [
-            asked.visits[client].numbers["loss"] if client in asked.visits else usual
-            for client in asked.cohort.ids.tolist()
-        ]
+        said = {client: visit.numbers for client, visit in asked.visits.items()}
+        losses = {c: numbers["loss"] for c, numbers in said.items() if c not in implausible(said, ("loss",))}
+        if losses:
+            self._usual_loss = float(np.mean(list(losses.values())))
+        every = torch.tensor([losses.get(c, self._usual_loss) for c in asked.cohort.ids.tolist()], dtype=torch.float64)
         back = statistics[:, :0] if self.config.buffers != "shared" else whole.statistics
         back = statistics if back is None else back
-        return Trained(whole.upload, None, back, torch.tensor(losses, dtype=torch.float64), asked.reasons)
+        return Trained(whole.upload, None, back, every, asked.reasons)
 
     # --- evaluation ---------------------------------------------------------------------------------------------
 
@@ -228,29 +195,36 @@ class RemoteEngine:
         asks: list[Asked] = [*(["evaluate"] if scores else []), *(["alternatives"] if alternatives else [])]  # type: ignore[list-item]
         arrays = models_to_score(method, state, federation, self.target, alternatives=bool(alternatives))
         orders = {client: self._order(client, state.round, tuple(asks), own) for client, own in arrays.items()}
+        sent = sum(array_bytes(own) for own in arrays.values())
         ranges = evaluation_ranges(federation.task, alternatives, scores=scores)
-        coming: _Round | None = None
+        coming: AskedRound | None = None
         cohort = self.plan(state.round + 1) if ahead else None
         if cohort is not None:
             downloads = method.download(state.server, cohort)
             coming = self._prepared(method, downloads, state.statistics.send(cohort), cohort)
             for client, own in coming.orders.items():
                 both = without_repeats(arrays[client], own)
+                sent += array_bytes(both) - array_bytes(own) - array_bytes(arrays[client])
                 orders[client] = self._order(client, cohort.round, ("evaluate", "train"), both)
 
-        def check(client: int, reply: Reply) -> _Visit:
+        def check(client: int, reply: Reply) -> Visit:
             self.desk.told(client, reply)
             if coming is not None and client in coming.orders:
                 return coming.read(client, reply, ranges)
             opened(reply.arrays, {})
-            return _Visit(Returned(None), checked_numbers(reply.numbers, ranges, set()))
+            return Visit(Returned(None), checked_numbers(reply.numbers, ranges, set()))
 
-        found, reasons = self.desk.ask(orders, check)
+        last = state.round >= (self.config.rounds or 0)
+        found, reasons = self.desk.ask_enough(orders, check, self._quorum(len(orders)), everyone=last)
         if coming is not None:
             coming.visits = {client: visit for client, visit in found.items() if client in coming.orders}
             coming.reasons = {client: why for client, why in reasons.items() if client in coming.orders}
             self._ahead = coming
-        return Sheet({client: visit.numbers for client, visit in found.items()}, len(federation))
+        numbers = {client: visit.numbers for client, visit in found.items()}
+        for client, why in implausible(numbers, tuple(ranges)).items():
+            self.desk.log.note("not believed", why, self.desk.names[client])
+            del numbers[client]
+        return Sheet(numbers, len(federation), sent)
 
     def evaluate(
         self, params: Tensor, statistics: Tensor, ids: ClientIds, split: str, samples: Samples | None = None

@@ -8,6 +8,7 @@ import io
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +28,7 @@ from panacea.graphs.files import read_graph
 __all__ = ["Newcomer", "Roster", "read_roster", "write_roster"]
 
 Counts = npt.NDArray[np.int64]
+Count = Annotated[int, Field(ge=0)]
 
 
 class Newcomer(BaseModel):
@@ -61,6 +63,8 @@ class Roster:
         graph: relations, or None.
         groups: ``[clients]`` known groups, or None.
         features: ``[clients, d]`` side information, or None.
+        samples: ``[clients, 3]`` train, val and test samples as the operator knows them, -1 where that is for the
+            client to say; or None.
     """
 
     data: str
@@ -70,12 +74,19 @@ class Roster:
     graph: ClientGraph | None = None
     groups: npt.NDArray[np.int64] | None = None
     features: npt.NDArray[np.float32] | None = None
+    samples: Counts | None = None
 
     @classmethod
     def of(cls, federation: Federation) -> Roster:
         """All of a federation but its samples."""
         f = federation
-        return cls(f.name, f.task, f.names, f.novel, f.graph, f.groups, f.features)
+        samples = None if f.remote else np.diff(f.bounds, axis=1)
+        return cls(f.name, f.task, f.names, f.novel, f.graph, f.groups, f.features, samples)
+
+    def samples_of(self, client: int) -> list[int] | None:
+        """Train, val and test samples of a client, if its word is not needed."""
+        row = [-1] if self.samples is None else self.samples[client].tolist()
+        return None if min(row) < 0 else row
 
     def joined(self, newcomer: Newcomer) -> Roster:
         """With one more client, who trains, behind all others.
@@ -110,6 +121,7 @@ class Roster:
             graph=None if self.graph is None else self.graph.with_node(ids, newcomer.weights),
             groups=None if groups is None else np.append(groups, np.int64(newcomer.group or 0)),
             features=features,
+            samples=None if self.samples is None else np.append(self.samples, np.full((1, 3), -1, np.int64), axis=0),
         )
 
     @property
@@ -165,6 +177,9 @@ class RosterFile(BaseModel):
     clients: tuple[str, ...] = Field(min_length=1, description="names, in order")
     novel: tuple[str, ...] = Field((), description="names of those that only receive a model")
     groups: tuple[int, ...] | None = Field(None, description="known group of each client")
+    samples: tuple[tuple[Count, Count, Count] | None, ...] | None = Field(
+        None, description="train, val and test samples of each client; null where the client's word is taken"
+    )
 
 
 def read_roster(folder: Path) -> Roster:
@@ -190,17 +205,18 @@ def read_roster(folder: Path) -> Roster:
     strange = [name for name in said.novel if name not in names]
     if strange:
         raise RequestError(f"{path}: novel: '{strange[0]}' is not among the clients")
-    if said.groups is not None and len(said.groups) != len(names):
-        raise RequestError(f"{path}: {len(said.groups)} groups for {len(names)} clients")
+    for what, listed in (("groups", said.groups), ("samples", said.samples)):
+        if listed is not None and len(listed) != len(names):
+            raise RequestError(f"{path}: {len(listed)} {what} for {len(names)} clients")
     graph = None
     for name in ("graph.npz", "edges.csv"):
         if graph is None and (folder / name).is_file():
             graph, _ = read_graph(folder / name, names)
     novel = np.array([name in said.novel for name in names])
     groups = None if said.groups is None else np.array(said.groups, np.int64)
-    return Roster(
-        said.data, said.task.task, names, novel, graph, groups, _features(folder / "features.npy", len(names))
-    )
+    samples = None if said.samples is None else np.array([row or (-1, -1, -1) for row in said.samples], np.int64)
+    features = _features(folder / "features.npy", len(names))
+    return Roster(said.data, said.task.task, names, novel, graph, groups, features, samples)
 
 
 def _features(path: Path, clients: int) -> npt.NDArray[np.float32] | None:
@@ -226,7 +242,7 @@ def write_roster(roster: Roster, folder: Path) -> None:
         content = io.BytesIO()
         np.save(content, roster.features, allow_pickle=False)
         write_atomically(folder / "features.npy", content.getvalue())
-    values = {
+    values: dict[str, Any] = {
         "data": roster.data,
         "task": TaskSettings.of(roster.task).model_dump(mode="json"),
         "clients": list(roster.names),
@@ -234,4 +250,6 @@ def write_roster(roster: Roster, folder: Path) -> None:
     }
     if roster.groups is not None:
         values["groups"] = roster.groups.tolist()
+    if roster.samples is not None:
+        values["samples"] = [roster.samples_of(client) for client in range(len(roster.names))]
     write_atomically(folder / "roster.yaml", yaml.safe_dump(values, sort_keys=False, allow_unicode=True))

@@ -53,13 +53,15 @@ def serve(
     session = Session(federated_config(config, roster), roster, desk, directory)
     session.begin()
     while True:
-        doorman = Doorman(session.folder.path)
+        doorman = Doorman(session.folder.path, lambda: bool(session.late()))
         experiment = session.experiment(doorman)
         try:
             return run_experiment(experiment, session.folder, [doorman, *callbacks])
         except Interrupted:
             if not doorman.stopping or any(callback.stopping for callback in callbacks):
                 raise
+        if session.late():
+            session.greet_late(experiment)
         session.admit(experiment, doorman)
 
 

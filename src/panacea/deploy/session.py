@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from panacea.core.types import Cohort
 from panacea.deploy.asking import Desk
 from panacea.deploy.fitting import newcomer_notes, refuse_unfit, run_settings
-from panacea.deploy.greeting import Known, Ledger, greet, samples_of
+from panacea.deploy.greeting import Known, Ledger, counted, greet, samples_of
 from panacea.deploy.joining import enlarged, first_model, pending, refuse_request
 from panacea.deploy.orders import Order
 from panacea.deploy.remote import RemoteEngine
@@ -29,14 +30,19 @@ __all__ = ["Doorman", "Session"]
 
 
 class Doorman(Callback):
-    """Looks after every round whether somebody wants to join; then the run stops, takes them in and goes on."""
+    """Looks after every round whether somebody is new; then the run stops, takes them in and goes on.
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    Args:
+        folder: the run's, where requests to join are.
+        late: whether somebody answered for the first time who was absent at the start.
+    """
+
+    def __init__(self, folder: Path, late: Callable[[], bool] = lambda: False) -> None:
+        self.folder, self.late = folder, late
 
     def on_round(self, experiment: Experiment, report: object) -> None:
         """Before the evaluation of the round, which then asks for nothing ahead."""
-        self.stopping = bool(pending(self.folder))
+        self.stopping = bool(pending(self.folder)) or self.late()
 
 
 class Session:
@@ -70,18 +76,26 @@ class Session:
         """Find out who is there: from the run's files, or by asking.
 
         Raises:
+            RequestError: the run was under way, but its files do not say with whom.
             RunFailure: too few clients answer.
         """
         self.folder.claim(self.base)
-        self.desk.log.path = self.folder.path / "federation.jsonl"
-        checkpoint, _ = self.folder.checkpoints.load()
+        self.desk.log.open(self.folder.path / "federation.jsonl")
+        checkpoint, damaged = self.folder.checkpoints.load()
         found = None if checkpoint is None else self.ledger.read(self.start, len(checkpoint.tensors["visits"]))
+        if found is None and (checkpoint is not None or damaged):
+            raise RequestError(
+                f"{self.ledger.path if checkpoint is not None else damaged[0]}: cannot be read, but the run is under "
+                f"way; put it back, or delete {self.folder.path} to begin anew"
+            )
         self.desk.transport.begin(self.start.names if found is None else found.roster.names, self.desk.log)
         if found is None:
             run = self.ledger.new_run()
-            counts = greet(self.desk, self.start, run_settings(self._first, run).text())
-            found = Known(run, self.start, counts, [])
-            self.ledger.write(found)
+            counts, guessed = greet(self.desk, self.start, run_settings(self._first, run).text())
+            found = Known(run, self.start, counts, [], guessed=guessed)
+        else:
+            found = dataclasses.replace(found, starts=found.starts + 1)
+        self.ledger.write(found)
         self.known = found
         self.desk.names = found.roster.names
         what = "started" if checkpoint is None else "resumed"
@@ -96,7 +110,7 @@ class Session:
         made.config = self.base
         remote = made.engine
         assert isinstance(remote, RemoteEngine)
-        remote.settings = run_settings(made, self.known.run).text()
+        remote.settings = run_settings(made, self.known.run, self.known.starts).text()
 
         def plan(round: int) -> Cohort | None:
             return None if doorman is not None and doorman.stopping else made.cohort(round)
@@ -122,6 +136,9 @@ class Session:
             try:
                 if not isinstance(request, Newcomer):
                     raise RequestError(request)
+                if request in self._joined():  # the server was killed between taking it in and this
+                    path.unlink()
+                    continue
                 experiment = self._admitted(experiment, request)
             except PanaceaError as error:
                 self.desk.names = self.known.roster.names
@@ -130,19 +147,42 @@ class Session:
             else:
                 path.unlink()
 
+    def _joined(self) -> list[Newcomer]:
+        """Who joined and takes part."""
+        return self.known.joined[: len(self.known.roster.names) - len(self.start.names)]
+
+    def late(self) -> list[int]:
+        """Clients that were absent at the start, and have answered since."""
+        names = self.known.roster.names
+        return [client for client in sorted(self.desk.heard) if names[client] in self.known.guessed]
+
+    def greet_late(self, experiment: Experiment) -> None:
+        """Ask them how many samples they have; it counts from the next round on."""
+        late, known = self.late(), self.known
+        settings = run_settings(experiment, known.run, known.starts).text()
+        names, counts, round = known.roster.names, known.counts.copy(), experiment.state.round
+        orders = {client: Order(client, names[client], round, ("hello",), settings) for client in late}
+        for client, said in self.desk.ask(orders, samples_of, everyone=True)[0].items():
+            counts[client] = counted(client, said, [*counts[:, 0].tolist(), said[0]], known.roster, self.desk)
+            self.desk.log.note("greeted", f"has {counts[client].tolist()} samples", names[client])
+        guessed = tuple(name for name in known.guessed if name not in {names[client] for client in late})
+        self.known = dataclasses.replace(known, counts=counts, guessed=guessed)
+        self.ledger.write(self.known)
+
     def _admitted(self, old: Experiment, newcomer: Newcomer) -> Experiment:
         roster = self.known.roster.joined(newcomer)
         number, before = len(roster.names) - 1, self.known
         self.desk.names = roster.names
         self.desk.transport.begin(roster.names, self.desk.log)
-        settings = run_settings(old, before.run).model_copy(update={"clients": len(roster.names)}).text()
+        settings = run_settings(old, before.run, before.starts).model_copy(update={"clients": len(roster.names)}).text()
         order = Order(number, newcomer.name, old.state.round, ("hello",), settings)
         found, reasons = self.desk.ask({number: order}, samples_of, everyone=True)
         if number not in found:
             raise RequestError(f"client '{newcomer.name}' does not answer: {reasons[number]}")
-        counts = np.concatenate([before.counts, np.array([found[number]], np.int64)])
-        joined = [*before.joined[: number - len(self.start.names)], newcomer]
-        self.known = Known(before.run, roster, counts, joined)
+        every = [*before.counts[:, 0].tolist(), found[number][0]]
+        own = np.array([counted(number, found[number], every, roster, self.desk)], np.int64)
+        counts, joined = np.concatenate([before.counts, own]), [*self._joined(), newcomer]
+        self.known = dataclasses.replace(before, roster=roster, counts=counts, joined=joined)
         try:
             made = self.experiment()
             checkpoint = enlarged(old, made)

@@ -46,6 +46,8 @@ class RunSettings(BaseModel):
     Attributes:
         run: made up by the server when a run begins: two runs never share a client's state.
         clients: how many there are.
+        start: how often a server began or went on with the run. An order that comes late, from before, is known by it;
+            and only one that went on anew may ask for a round again that is past.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -68,6 +70,7 @@ class RunSettings(BaseModel):
     clip: float = Field(0.0, ge=0)
     buffers: Literal["shared", "local", "frozen"] = "shared"
     dtype: Literal["float32", "float64"] = "float32"
+    start: int = Field(1, ge=1, lt=2**31)
 
     def text(self) -> str:
         """As it travels; the same settings are the same text."""

@@ -27,7 +27,9 @@ class Site:
         state: folder for what it keeps between rounds; made when needed. Nobody else may write there.
         models: networks from elsewhere (``package.module:factory``) that a run may name; none by default.
         threads: CPU threads of an answer.
-        methods: methods from elsewhere (``package.module:Class``) that a run may name; none by default.
+        methods: methods from elsewhere (``package.module:Class``, or the name that another installed package gives
+            one) that a run may name; none by default.
+        files: files that a run may name in its keys (``model.pretrained``); none by default.
     """
 
     name: str
@@ -36,10 +38,11 @@ class Site:
     models: tuple[str, ...] = ()
     threads: int = 1
     methods: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
 
 
 def open_site(folder: Path) -> Site:
-    """The site of a folder with a `client.yaml` (``name``, ``data``, ``state``, ``models``, ``methods``, ``threads``).
+    """The site of a folder with a `client.yaml`, whose keys are the attributes of `Site`.
 
     Paths in it are relative to the folder; `data` and `state` are the default names of two folders in it.
 
@@ -50,7 +53,7 @@ def open_site(folder: Path) -> Site:
 
     said = read_site(folder / "client.yaml")
     data, state = ((folder / path.expanduser()).resolve() for path in (said.data, said.state))
-    return Site(said.name, data, state, said.models, said.threads, said.methods)
+    return Site(said.name, data, state, said.models, said.threads, said.methods, said.files)
 
 
 def write_site(folder: Path, site: Site) -> None:
@@ -63,7 +66,13 @@ def write_site(folder: Path, site: Site) -> None:
         for path in (site.data, site.state)
     )
     said = SiteFile(
-        name=site.name, data=data, state=state, models=site.models, methods=site.methods, threads=site.threads
+        name=site.name,
+        data=data,
+        state=state,
+        models=site.models,
+        methods=site.methods,
+        threads=site.threads,
+        files=site.files,
     )
     folder.mkdir(parents=True, exist_ok=True)
     save_site(said, folder / "client.yaml")
@@ -107,7 +116,17 @@ def _answer(order: Order, site: Site) -> Reply:
 
 
 def _refuse_foreign(settings: RunSettings, site: Site) -> None:
-    """Code named by a server is imported only if the client's operator named it as well."""
-    for key, name, allowed in (("model", settings.model, site.models), ("method", settings.method, site.methods)):
-        if ":" in name and name not in allowed:
+    """Code and files named by a server are imported and opened only if the client's operator named them as well."""
+    from panacea.methods.registry import foreign, make_method  # noqa: PLC0415
+    from panacea.models.registry import model_paths  # noqa: PLC0415
+
+    strange = ":" in settings.model, foreign(settings.method)
+    named = ("model", settings.model, site.models), ("method", settings.method, site.methods)
+    for elsewhere, (key, name, allowed) in zip(strange, named, strict=True):
+        if elsewhere and name not in allowed:
             raise RequestError(f"{key}={name[:80]} is not among the {key}s that client.yaml allows")
+    parameters = make_method(settings.method, settings.method_keys).parameters
+    own = {f"method.{key}": value for key, value in parameters if isinstance(value, Path)}
+    for key, path in {**own, **model_paths(settings.model, settings.task.task, settings.model_keys)}.items():
+        if str(path) not in site.files:
+            raise RequestError(f"{key}={str(path)[:80]} is not among the files that client.yaml allows")

@@ -24,6 +24,7 @@ class SiteFile(BaseModel):
     state: Path = Field(Path("state"), description="folder for what it keeps")
     models: tuple[str, ...] = Field((), description="networks package.module:factory that a run may name")
     methods: tuple[str, ...] = Field((), description="methods package.module:Class that a run may name")
+    files: tuple[str, ...] = Field((), description="files that a run may name in its keys")
     threads: int = Field(1, ge=1, le=1024, description="CPU threads of an answer")
 
 

@@ -2,7 +2,8 @@
 
 A run's folder holds a file for each of the last few states: ``round-00000007.state`` is the state after the visit of
 round 7. A visit of round r starts from the newest state before r, and replaces all that are of r or later. So an order
-that comes again (its server was killed and resumed) gives the same answer, and nothing is applied twice.
+that comes again (its server was killed and resumed) gives the same answer, and nothing is applied twice. ``start`` says
+how often that server had begun: one that comes late, from before or from an earlier round, is refused.
 
 The newest model of its own that the client was asked to score is there as well, as ``model.safetensors``.
 
@@ -16,6 +17,7 @@ import fcntl
 import hashlib
 import os
 import shutil
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,31 +36,71 @@ _RUNS = 4  # of which a client keeps states; the oldest are forgotten
 _SEAL = 65
 
 
+_BUSY = 30.0  # seconds to wait for another answer of this client
+
+
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Nobody else answers for this client meanwhile; the kernel releases the lock even after a kill."""
+    """Nobody else answers for this client meanwhile; the kernel releases the lock even after a kill.
+
+    Raises:
+        RequestError: somebody else does, for too long: orders that wait would only pile up.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         handle = os.open(folder, os.O_RDONLY)
     except OSError as error:
         raise RequestError(f"state folder {folder.name}: cannot be used ({error.strerror})") from None
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        _lock(handle)
         yield
     finally:
         os.close(handle)
+
+
+def _lock(handle: int) -> None:
+    end = time.monotonic() + _BUSY
+    while True:
+        try:
+            return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > end:
+                raise RequestError("busy with another order") from None
+        time.sleep(0.05)
 
 
 class Trail:
     """The states of one run.
 
     Attributes:
+        start: of the server that asks; see `panacea.deploy.settings.RunSettings`.
         notes: what was found wrong with files.
     """
 
-    def __init__(self, folder: Path, run: str) -> None:
-        self.folder = folder / run
+    def __init__(self, folder: Path, run: str, start: int = 1) -> None:
+        self.folder, self.start = folder / run, start
         self.notes: list[str] = []
+
+    def refuse_late(self, round: int | None) -> None:
+        """An order that comes late must not take a client back to where it was.
+
+        Args:
+            round: that is to be trained; None if nothing is.
+
+        Raises:
+            RequestError: the server went on anew since, or the very same one is past this round.
+        """
+        newest, known = self._newest_start(), self.rounds()
+        if self.start < newest:
+            raise RequestError(f"an order of the server's start {self.start}, but it went on anew, {newest} times")
+        if round is not None and self.start == newest and known and round < known[-1]:
+            raise RequestError(f"an order for round {round}, but this client has gone on to round {known[-1]}")
+
+    def _newest_start(self) -> int:
+        try:
+            return int((self.folder / "start").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return 0
 
     def rounds(self) -> list[int]:
         """Visits whose states are there, ascending."""
@@ -69,10 +111,10 @@ class Trail:
         """The state that a visit of this round starts from; None for a first visit.
 
         Raises:
-            RequestError: the round is older than all that is kept.
+            RequestError: the round is older than all that is kept, and something is.
         """
         known = self.rounds()
-        if known and known[0] >= round and self._forgot():
+        if known and known[0] >= round and self._forgot() and self._read(known[0]) != {}:
             raise RequestError(f"an order for round {round}, but this client has gone on to round {known[-1]}")
         for earlier in reversed([seen for seen in known if seen < round]):
             state = self._read(earlier)
@@ -92,6 +134,8 @@ class Trail:
         """
         try:
             self._make_folder()
+            if self._newest_start() != self.start:
+                write_atomically(self.folder / "start", str(self.start))
             content = save(_own_memory(state))
             for later in self.rounds():
                 if later > round:

@@ -46,7 +46,8 @@ class Workplace:
         self.federation = load_samples(site.data, site.name, task)
         if "hello" in order.asks:
             return
-        self.trail = Trail(site.state, settings.run)
+        self.trail = Trail(site.state, settings.run, settings.start)
+        self.trail.refuse_late(order.round if "train" in order.asks else None)
         self.method = make_method(settings.method, settings.method_keys)
         built = build_model(
             settings.model, task, settings.model_keys, seed_key=streams.key("initialisation") >> 1

@@ -25,7 +25,18 @@ from torch import Tensor
 from panacea.core.records import Tree, named_leaves
 from panacea.deploy.orders import Packed
 
-__all__ = ["Refused", "as_tensors", "checked_numbers", "head", "opened", "pack", "pack_tree", "plain", "row_of"]
+__all__ = [
+    "Refused",
+    "array_bytes",
+    "as_tensors",
+    "checked_numbers",
+    "head",
+    "opened",
+    "pack",
+    "pack_tree",
+    "plain",
+    "row_of",
+]
 
 _HEADER = 1024  # bytes of an .npy header, at most
 _SHOWN = 40  # characters of a stranger's word in a reason
@@ -57,6 +68,11 @@ def pack_tree(tree: Tree, prefix: str) -> dict[str, Packed]:
 def row_of(packed: Mapping[str, Tensor], row: int) -> dict[str, Packed]:
     """One client's row of named tensors ``[rows, ...]``, ready to travel."""
     return {name: pack(leaf[row]) for name, leaf in packed.items()}
+
+
+def array_bytes(arrays: Mapping[str, Packed]) -> int:
+    """Of all arrays of a message."""
+    return sum(len(packed.data) for packed in arrays.values())
 
 
 def head(arrays: Mapping[str, Any], prefix: str) -> dict[str, Any]:

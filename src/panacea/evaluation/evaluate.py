@@ -33,7 +33,8 @@ class Evaluation:
     """Per-client scores of one round: `test` and `val` in the order of `train_ids`, `novel` in that of `novel_ids`.
 
     `asr` and `novel_asr` likewise: percent of a client's triggered test samples that are taken for the attack's target;
-    None where there is no trigger.
+    None where there is no trigger. Where clients score themselves, `answered` is how many told their numbers, and
+    `traffic` how many bytes went to them for it and came back.
     """
 
     test: Scores
@@ -41,6 +42,8 @@ class Evaluation:
     novel: Scores
     asr: npt.NDArray[np.float64] | None = None
     novel_asr: npt.NDArray[np.float64] | None = None
+    answered: int | None = None
+    traffic: tuple[int, int] = (0, 0)
 
 
 @runtime_checkable

@@ -25,7 +25,9 @@ class History:
     """Evaluations so far.
 
     The reported round is chosen on validation data: best mean validation metric, then lowest validation loss, then
-    the earliest. Without any validation sample it is the last round. `best_*` is the best round on *test* data
+    the earliest. Without any validation sample it is the last round. Where clients score themselves, some may not
+    answer: two rounds are compared on the clients that answered in both, and a round in which fewer than half as many
+    answered as in the chosen one is not chosen. `best_*` is the best round on *test* data
     (FedAMP's BMTA); it is kept apart and labelled, never used for anything else.
 
     Attributes:
@@ -57,18 +59,23 @@ class History:
         n = self.numbers
         test, checked = evaluation.test.of(self.honest), evaluation.val.of(self.honest)
         value, val, val_loss = mean(test.metric), mean(checked.metric), mean(checked.loss)
-        if math.isnan(val) or self._chosen(val, val_loss):
+        if self._chosen(evaluation):
             n["selected_round"], n["selected_val"], n["selected_val_loss"] = round, _plain(val), _plain(val_loss)
             self.selected = evaluation
         if n["best_mean"] is None or self._better(value, n["best_mean"]):
             n["best_mean"], n["best_round"] = _plain(value), round
         self.last = evaluation
-        success = {}
+        success: dict[str, Any] = {}
         if evaluation.asr is not None and evaluation.novel_asr is not None:
             success = {
                 "asr_mean": _plain(mean(evaluation.asr[self.honest])),
                 "asr_novel_mean": _plain(mean(evaluation.novel_asr)),
             }
+        if evaluation.answered is not None:
+            success["answered"] = evaluation.answered
+            for way, count in zip(("down", "up"), evaluation.traffic, strict=True):
+                name = f"evaluation_bytes_{way}"
+                success[name] = n[name] = n.get(name, 0) + count
         return success | {
             "round": round,
             "mean": _plain(value),
@@ -84,11 +91,19 @@ class History:
     def _better(self, a: float, b: float) -> bool:
         return a > b if self.higher_is_better else a < b
 
-    def _chosen(self, val: float, val_loss: float) -> bool:
-        best, loss = self.numbers["selected_val"], self.numbers["selected_val_loss"]
-        if best is None or self._better(val, best):
+    def _chosen(self, evaluation: Evaluation) -> bool:
+        if self.selected is None:
             return True
-        return bool(val == best and not math.isnan(val_loss) and (loss is None or val_loss < loss))
+        if 2 * _answers(evaluation) < _answers(self.selected):
+            return False
+        new, old = evaluation.val.of(self.honest), self.selected.val.of(self.honest)
+        val, best = _means_of_both(new.metric, old.metric)
+        if math.isnan(val):  # nobody has both: without validation samples, the last round
+            return bool(np.isnan(old.metric).all())
+        if not math.isfinite(best) or self._better(val, best):
+            return True
+        val_loss, loss = _means_of_both(new.loss, old.loss)
+        return bool(val == best and not math.isnan(val_loss) and (not math.isfinite(loss) or val_loss < loss))
 
     def to_tensors(self) -> dict[str, Tensor]:
         """The per-client arrays, for a checkpoint."""
@@ -113,8 +128,19 @@ class History:
                     for split in ("test", "val", "novel")
                 )
                 success = (tensors.get(f"{when}.{name}") for name in _SUCCESS)
-                known = (None if values is None else np.asarray(values.numpy()) for values in success)
-                setattr(self, when, Evaluation(test, val, novel, *known))
+                asr, novel_asr = (None if values is None else np.asarray(values.numpy()) for values in success)
+                setattr(self, when, Evaluation(test, val, novel, asr, novel_asr))
+
+
+def _answers(evaluation: Evaluation) -> int:
+    """How many training clients have a number."""
+    return int((~np.isnan(evaluation.test.loss) | ~np.isnan(evaluation.val.loss)).sum())
+
+
+def _means_of_both(a: npt.NDArray[np.float64], b: npt.NDArray[np.float64]) -> tuple[float, float]:
+    """Means over the clients that have a value in both."""
+    known = ~np.isnan(a) & ~np.isnan(b)
+    return mean(np.where(known, a, np.nan)), mean(np.where(known, b, np.nan))
 
 
 def _plain(value: float) -> float | None:

@@ -134,7 +134,7 @@ def _one_round(experiment: Experiment, directory: RunDirectory | None, callbacks
             f"training diverged in round {round}: no honest client sent a usable model; "
             f"a smaller lr (now {config.lr}) or clip=10 may help"
         )
-    experiment.visits[cohort.ids] += 1
+    experiment.visits[np.setdiff1d(cohort.ids, report.absent)] += 1
     experiment.trust[cohort.ids] = report.trust
     doubted = np.array(report.trust) < DOUBTED
     experiment.doubted[cohort.ids] += doubted

@@ -13,7 +13,7 @@ from panacea.core.method import Method
 from panacea.core.validation import validated
 from panacea.errors import RequestError, unknown
 
-__all__ = ["find_method", "make_method", "method", "method_names"]
+__all__ = ["find_method", "foreign", "make_method", "method", "method_names"]
 
 ENTRY_POINTS = "panacea.methods"
 
@@ -37,6 +37,11 @@ def method_names() -> list[str]:
     import panacea.methods  # noqa: F401, PLC0415  (registers the built-in ones)
 
     return [*_METHODS, *(entry.name for entry in entry_points(group=ENTRY_POINTS) if entry.name not in _METHODS)]
+
+
+def foreign(name: str) -> bool:
+    """Whether a name stands for another package's code, which `find_method` would import."""
+    return ":" in name or (name in method_names() and name not in _METHODS)
 
 
 def find_method(name: str) -> type[Method]:

@@ -6,6 +6,7 @@ In every built-in network the last layer is called ``fc``.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
@@ -21,7 +22,7 @@ from panacea.models.probe import check_model
 if TYPE_CHECKING:
     from panacea.data.task import Task
 
-__all__ = ["build_model", "find_model", "model_names", "resolve_model"]
+__all__ = ["build_model", "find_model", "model_names", "model_paths", "resolve_model"]
 
 AUTO = "auto"
 
@@ -42,6 +43,14 @@ def find_model(name: str) -> ModelEntry:
 def resolve_model(name: str, task: Task) -> str:
     """The network a name stands for: itself, or what ``auto`` picks for a task."""
     return pick(task) if name == AUTO else name
+
+
+def model_paths(name: str, task: Task, options: Mapping[str, object]) -> dict[str, Path]:
+    """The keys of a registered network that name files, which building it opens."""
+    if ":" in name:
+        return {}
+    chosen = validated(find_model(resolve_model(name, task)).options, dict(options), "model")
+    return {f"model.{key}": value for key, value in chosen if isinstance(value, Path)}
 
 
 def build_model(
