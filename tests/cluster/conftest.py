@@ -1,4 +1,4 @@
-"""One private Ray for all tests of a module: its start is most of their time."""
+"""One private Ray for all tests of this folder: its start is most of their time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from panacea.engines.ray_session import RaySession, connect
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def ray_here() -> Iterator[RaySession]:
     if importlib.util.find_spec("ray") is None:
         pytest.skip("Ray is not installed")

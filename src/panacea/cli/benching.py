@@ -15,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from panacea.cli.bench_tables import show_bench, show_methods_speed
 from panacea.cli.progress import say
+from panacea.engines.ray_session import require_ray
 from panacea.errors import RequestError, RunFailure, unknown
 from panacea.experiment.speed import (
     WORKLOAD,
@@ -57,6 +58,7 @@ class BenchOptions:
     quick: bool = False
     check: bool = False
     out: Path | None = None
+    ray: bool = False
     as_json: bool = False
     quiet: bool = False
 
@@ -97,7 +99,7 @@ def bench_command(options: BenchOptions) -> None:
 
 def _refuse_idle(options: BenchOptions, what: str) -> None:
     """An option that would do nothing here is a mistake."""
-    allowed = {"methods": "methods", **dict.fromkeys(("against", "pfllib", "python"), "engines")}
+    allowed = {"methods": "methods", **dict.fromkeys(("against", "pfllib", "python", "ray"), "engines")}
     allowed |= dict.fromkeys(("only", "quick", "check", "out"), "engines and growth")
     for name, tables in allowed.items():
         if getattr(options, name) not in (None, False) and what not in tables.split():
@@ -105,8 +107,10 @@ def _refuse_idle(options: BenchOptions, what: str) -> None:
 
 
 def _engines(options: BenchOptions, bench: Bench) -> None:
+    if options.ray:
+        require_ray("--ray")
     peers = Peers(_names(options.against), options.pfllib, options.python)
-    request = Request(bench.device, _names(options.only), options.repeats, options.quick, peers)
+    request = Request(bench.device, _names(options.only), options.repeats, options.quick, peers, options.ray)
     if not choose(request.only, bench.device):
         raise RequestError(f"--only {options.only}: none of these is measured on {bench.device}")
     with _progress(planned_rounds(request), options.quiet) as bar:

@@ -223,6 +223,7 @@ def bench(
     quick: Annotated[
         bool, typer.Option("--quick", help="under a minute: fewer rounds and steps, nothing compiled")
     ] = False,
+    ray: Annotated[bool, typer.Option("--ray", help="also engine=ray, with a worker for every core")] = False,
     check: Annotated[bool, typer.Option("--check", help="compare with the targets; exit 1 if one is missed")] = False,
     out: Annotated[Path | None, typer.Option("--out", help="write JSON and figures there")] = None,
     as_json: AsJson = False,
@@ -238,6 +239,8 @@ def bench(
     Example: panacea bench --quick
 
     Example: panacea bench --against pfl,flower --check --out speed
+
+    Example: panacea bench --quick --only W1 --ray
 
     Example: panacea bench growth --only cohort,model
 
@@ -258,6 +261,7 @@ def bench(
             quick,
             check,
             out,
+            ray=ray,
             as_json=as_json,
             quiet=quiet,
         )

@@ -11,23 +11,23 @@ import contextlib
 import importlib.util
 import os
 import secrets
-import shutil
 import signal
 import socket
 import sys
-import tempfile
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from panacea.engines.ray_folder import PrivateFolder
 from panacea.errors import RequestError
 
 __all__ = ["RaySession", "connect", "kept_open", "require_ray"]
 
 LOCAL = "local"
+_SETTINGS = b"\x04"  # the kind of the first frame that either side of HTTP/2 sends
+_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0" + _SETTINGS + b"\0\0\0\0\0"
 _TOKEN = secrets.token_hex(32)  # of this process' private Rays: in no file, and the same for all, for Ray keeps it
 
 
@@ -53,7 +53,7 @@ class RaySession:
     ray: Any
     address: str
     users: int = 0
-    folder: Path | None = None
+    folder: PrivateFolder | None = None
     foreign: bool = False
     workers: dict[int, list[Any]] = field(default_factory=dict)
 
@@ -90,7 +90,7 @@ class RaySession:
                 self.ray.kill(worker.actor)
         self.workers.clear()
         if self.folder is not None:
-            _remove(self.folder)
+            self.folder.remove()
 
 
 _current: RaySession | None = None
@@ -140,29 +140,34 @@ def _opened(wanted: str, key: str, cpus: int | None) -> RaySession:
     global _imported_by_us  # noqa: PLW0603
     options: dict[str, Any] = {"logging_level": "error", "log_to_driver": False}
     folder, names = None, {"RAY_USAGE_STATS_ENABLED": "0"}
+    chosen = {"RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & os.environ.keys()
     if wanted == LOCAL:
-        # sockets have short names, so not in a long $TMPDIR
-        folder = Path(tempfile.mkdtemp(prefix="panacea-ray-", dir="/tmp"))
-        options |= {"address": LOCAL, "num_cpus": cpus, "include_dashboard": False, "_temp_dir": str(folder)}
+        folder = PrivateFolder()
+        options |= {"address": LOCAL, "num_cpus": cpus, "include_dashboard": False, "_temp_dir": str(folder.path)}
         if "ray" not in sys.modules:
             _imported_by_us = True
         if _imported_by_us:  # Ray reads these when it is imported; whoever did so before us has chosen otherwise
             names |= {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}  # loopback only; named after those who asked for it
-            if not {"RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & os.environ.keys():
+            if not chosen:
                 names |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": _TOKEN}
     else:
         _refuse_silence(wanted, key)
         options["address"] = wanted
+        if not chosen and (Path.home() / ".ray" / "auth_token").exists():
+            names |= {"RAY_AUTH_MODE": "token"}  # as `ray start` does, and Ray itself where the address is auto
     with _environment(names), _handlers_kept():
         import ray  # noqa: PLC0415  (heavy, and it reads the environment when it is imported)
 
         if ray.is_initialized():
+            if folder is not None:
+                folder.remove()
             return RaySession(ray, wanted, foreign=True)
         try:
-            ray.init(**options)
+            with contextlib.nullcontext() if wanted == LOCAL else _stderr_silenced():
+                ray.init(**options)
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
             if folder is not None:
-                _remove(folder)
+                folder.remove()
             why = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
             raise RequestError(
                 f"{key}={wanted}: no connection to Ray ({why}); `ray start --head` starts a cluster; "
@@ -174,18 +179,22 @@ def _opened(wanted: str, key: str, cpus: int | None) -> RaySession:
 
 
 def _refuse_silence(address: str, key: str) -> None:
-    """Ray tries for minutes where nobody listens."""
+    """Ray tries for minutes where nobody listens, or somebody who does not speak gRPC (HTTP/2), as it does."""
     host, colon, port = address.rpartition(":")
     if address == "auto":
         return
     if not colon or not port.isdigit():
         raise RequestError(f"{key}={address}: give auto, local or host:port")
     try:
-        socket.create_connection((host, int(port)), timeout=5).close()
+        with socket.create_connection((host, int(port)), timeout=10) as there:
+            there.sendall(_GREETING)
+            settings = there.recv(9)
     except (OSError, OverflowError) as error:
         raise RequestError(
             f"{key}={address}: nobody answers there ({error}); `ray start --head` starts a cluster"
         ) from error
+    if settings[3:4] != _SETTINGS:
+        raise RequestError(f"{key}={address}: who answers there is not Ray; `ray start --head` prints the address")
 
 
 @contextlib.contextmanager
@@ -201,6 +210,20 @@ def _environment(values: dict[str, str]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def _stderr_silenced() -> Iterator[None]:
+    """Ray's C++ code writes a line a second there while it tries to connect; one line of ours says it in the end."""
+    sys.stderr.flush()
+    kept, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nothing)
+
+
+@contextlib.contextmanager
 def _handlers_kept() -> Iterator[None]:
     """Ray takes SIGTERM for itself; a run that is asked to stop must hear it."""
     if threading.current_thread() is not threading.main_thread():
@@ -212,12 +235,3 @@ def _handlers_kept() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _remove(folder: Path) -> None:
-    """Ray's processes may still write their last lines."""
-    for _ in range(20):
-        shutil.rmtree(folder, ignore_errors=True)
-        if not folder.exists():
-            return
-        time.sleep(0.05)

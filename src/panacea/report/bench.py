@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ["draw_growth", "draw_rows", "write_bench"]
 
-_NAMES = (*OURS, *PEERS)  # each has a colour and a mark of its own
+_SAME_PLACE = {"ray": "captured"}  # the one is for CPUs, the other for GPUs
+_NAMES = tuple(name for name in (*OURS, *PEERS) if name not in _SAME_PLACE)  # each has its own colour and mark
 _MARKS = "osD^vPX*"
 
 
@@ -73,6 +74,7 @@ def draw_growth(curves: list[Curve]) -> Figure:
 
 def _place(name: str) -> int:
     """Among the colours: an engine's or peer's own; workloads (of seeds in lock-step) in their order."""
+    name = _SAME_PLACE.get(name, name)
     return _NAMES.index(name) if name in _NAMES else 2 + ("W1", "W2").index(name)
 
 

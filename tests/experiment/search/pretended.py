@@ -56,6 +56,7 @@ class Pretended:
         listener: Listener,
         stop: Callable[[int, Mapping[str, Any]], bool],
         pages: bool = True,
+        cluster: str | None = None,
     ) -> list[Finished]:
         assert len({run_key(job.config) for job in jobs}) == len(jobs)  # two in one directory would wait for each other
         listener.on_start(jobs)

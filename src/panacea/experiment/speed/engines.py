@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
+from panacea.engines.ray_engine import RayEngine
 from panacea.errors import PanaceaError, RequestError
 from panacea.experiment.config import build_config
 from panacea.experiment.speed.measuring import WARM_UP, Runner, Timing, interleave
@@ -38,6 +39,7 @@ class Request:
         repeats: timed rounds of each engine; by the workload if None.
         quick: under a minute: three timed rounds, and fewer steps of the long workloads.
         peers: other programmes to do the same work.
+        ray: also measure `engine=ray`, with a worker for every core.
     """
 
     device: str = "cpu"
@@ -45,6 +47,7 @@ class Request:
     repeats: int | None = None
     quick: bool = False
     peers: Peers = field(default_factory=Peers)
+    ray: bool = False
 
 
 @dataclass(frozen=True)
@@ -94,7 +97,7 @@ class Row:
         return abs(own.score - reference.score) <= tolerance * unit
 
 
-def engine_keys(device: str, *, quick: bool = False) -> tuple[dict[str, dict[str, Any]], list[str]]:
+def engine_keys(device: str, *, quick: bool = False, ray: bool = False) -> tuple[dict[str, dict[str, Any]], list[str]]:
     """The keys of every engine that exists for a device, and notes on those that do not.
 
     Compiling takes up to a minute for each network, so a `quick` look goes without.
@@ -111,6 +114,8 @@ def engine_keys(device: str, *, quick: bool = False) -> tuple[dict[str, dict[str
             wanted[name] = {**_VECTORISED, key: True}
         else:
             notes.append(f"{name}: this version has no key {key}")
+    if ray:
+        wanted["ray"] = {"engine": "ray"}
     return wanted, notes
 
 
@@ -131,7 +136,7 @@ def rounds_of(request: Request, work: Workload) -> int:
 
 def planned_rounds(request: Request) -> int:
     """All rounds there will be, for a progress bar; a peer that does not start takes no part."""
-    keys, _ = engine_keys(request.device, quick=request.quick)
+    keys, _ = engine_keys(request.device, quick=request.quick, ray=request.ray)
     return sum(
         (WARM_UP + rounds_of(request, work)) * (1 + len(keys) + len(request.peers.able(work)))
         for work in choose(request.only, request.device, quick=request.quick)
@@ -145,7 +150,7 @@ def measure_engines(request: Request, tell: Callable[[str], None] | None = None)
         request: what.
         tell: called after each round with what was run.
     """
-    keys, notes = engine_keys(request.device, quick=request.quick)
+    keys, notes = engine_keys(request.device, quick=request.quick, ray=request.ray)
     peak = gemm_peak(request.device)
     for work in choose(request.only, request.device, quick=request.quick):
         with ExitStack() as stack:
@@ -177,7 +182,10 @@ def _row(
     for name in keys:
         if name not in runners:
             try:
-                runners[name] = EngineRunner(experiment_of(work, keys[name], device))
+                experiment = experiment_of(work, keys[name], device)
+                if isinstance(experiment.engine, RayEngine):
+                    stack.callback(experiment.engine.close)
+                runners[name] = EngineRunner(experiment)
             except PanaceaError as error:
                 notes.append(f"{name}: {error}")
     started, more = request.peers.start(work, device, stack)
