@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from pathlib import Path
@@ -17,8 +18,8 @@ from panacea.core.validation import validated
 from panacea.deploy.deployment import Deployment, ServerSettings
 from panacea.deploy.deployment_files import move_deployment
 from panacea.deploy.plan import plan_from_data
-from panacea.deploy.processes import free_port
-from panacea.errors import RunFailure
+from panacea.deploy.processes import free_port, hold
+from panacea.errors import RequestError, RunFailure
 from panacea.experiment.config import ExperimentConfig, identity
 from panacea.experiment.rundir import RunDirectory
 
@@ -37,9 +38,24 @@ def try_here(
     require_flower()
     config = federated_config(arguments, clients)
     folder = _place(config)
-    if fresh:
-        _forget(folder)
-    deployment = _prepared(folder, config, deadline, insecure)
+    lock = folder.with_name(f"{folder.name}.lock")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        handle = hold(lock, f"{folder}: the same federation")
+    except OSError as error:
+        raise RequestError(f"out={config.out}: cannot write there ({error.strerror})") from error
+    try:
+        if fresh:
+            _forget(folder)
+        deployment = _prepared(folder, config, deadline, insecure)
+        _shown(deployment, keep=keep, as_json=as_json, quiet=quiet)
+    finally:
+        lock.unlink(missing_ok=True)
+        os.close(handle)
+
+
+def _shown(deployment: Deployment, *, keep: bool, as_json: bool, quiet: bool) -> None:
+    """Run it, if it is not done already, and show what came of it."""
     run = deployment.read_run()
     already = run["state"] == "finished"
     if not already:

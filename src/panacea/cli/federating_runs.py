@@ -116,6 +116,7 @@ def show_status(folder: Path, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps({"server": online is not None, "run": progress, "clients": rows}))  # noqa: T201
         return
+    from rich.markup import escape  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
 
     from panacea.cli.show import console  # noqa: PLC0415
@@ -131,7 +132,8 @@ def show_status(folder: Path, *, as_json: bool) -> None:
         table.add_column(column, overflow="fold")
     for row in rows:
         connected = {None: "?", True: "yes", False: "no"}[row["connected"]]
-        table.add_row(str(row["client"]), connected, str(row["key"]), str(row["last"]))
+        words = (str(row["client"]), connected, str(row["key"]), str(row["last"]))
+        table.add_row(*map(escape, words))  # some of them are a stranger's
     console().print(table)
 
 

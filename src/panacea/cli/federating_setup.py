@@ -122,13 +122,11 @@ def join(folder: Path, name: str, given: dict[str, Any], *, replace: bool, quiet
         if not under_way:
             write_roster(grown, deployment.roster)
             deployment.write_run(state="none", directory=None)  # with other clients it is another run
-    made = deployment_files.add_client(deployment, name)
-    if not replace and under_way:
-        nodes = deployment.read_nodes()
-        nodes[name]["joins"] = newcomer.model_dump(mode="json")
-        deployment.write_nodes(nodes)
+    joins = {"joins": newcomer.model_dump(mode="json")} if not replace and under_way else {}
+    made = deployment_files.add_client(deployment, name, **joins)
     if not quiet:
-        when = "; it joins the run when it connects" if not replace and under_way else ""
+        when = "; it joins the run when it connects" if joins else ""
+        when = "; the old key is refused as soon as the server runs" if replace else when
         print(f"client '{name}': {made} is for its operator{when}")  # noqa: T201
 
 

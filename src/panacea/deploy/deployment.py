@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import ipaddress
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -49,9 +52,16 @@ class ServerSettings(_Settings):
     pause: float = Field(10.0, ge=0, description="seconds before it is tried again")
     longest_backoff: int = Field(16, ge=1, description="most rounds for which a client that failed is not asked")
     start: float = Field(120.0, gt=0, description="seconds to wait for clients at the start")
+    largest_reply: int = Field(2**30, ge=2**16, description="most bytes of one reply; what is larger is not fetched")
+    open_control: bool = Field(False, description="host may be reachable: whoever reaches it controls the server")
 
     @model_validator(mode="after")
-    def _insecure_stays_here(self) -> ServerSettings:
+    def _stays_here(self) -> ServerSettings:
+        if not is_loopback(self.host) and not (self.open_control or self.insecure):
+            raise ValueError(
+                f"host={self.host}: whoever reaches it can register keys and start runs; keep it on 127.0.0.1 behind "
+                "the proxy, or say open_control: true"
+            )
         for host in (self.host, self.public.rpartition(":")[0]):
             if self.insecure and not is_loopback(host):
                 raise ValueError(f"insecure is for the loopback interface only, not for {host}")
@@ -126,8 +136,9 @@ class Deployment:
         self.nodes = folder / "nodes.json"
         self.authority = folder / "ca" / "ca.crt"
         self.authority_key = folder / "ca" / "ca.key"
-        self.certificate = folder / "server.crt"
-        self.certificate_key = folder / "server.key"
+        self.tls = folder / "tls"  # a link: certificate and key are changed at once
+        self.certificate = self.tls / "server.crt"
+        self.certificate_key = self.tls / "server.key"
         self.keys = folder / "keys"
         self.clients = folder / "clients"
         self.app = folder / "app"
@@ -163,9 +174,13 @@ class Deployment:
         nodes: dict[str, dict[str, Any]] = _read_json(self.nodes).get("clients", {})
         return nodes
 
-    def write_nodes(self, nodes: dict[str, dict[str, Any]]) -> None:
-        """Keep the table that says who is who."""
-        write_json(self.nodes, {"clients": nodes})
+    @contextmanager
+    def changing_nodes(self) -> Iterator[dict[str, dict[str, Any]]]:
+        """The table that says who is who, to be changed; kept on leaving. No other process changes it meanwhile."""
+        with self._alone():
+            nodes = self.read_nodes()
+            yield nodes
+            write_json(self.nodes, {"clients": nodes})
 
     def read_run(self) -> dict[str, Any]:
         """What became of the run: `state` (none, wanted, running, finished, failed), `detail`, `directory`, `pid`."""
@@ -173,8 +188,16 @@ class Deployment:
 
     def write_run(self, **changes: Any) -> None:
         """Change what is known of the run."""
-        self.run.parent.mkdir(parents=True, exist_ok=True)
-        write_json(self.run, {**self.read_run(), **changes})
+        with self._alone():
+            write_json(self.run, {**self.read_run(), **changes})
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Supervisor, run and the operator's commands change the same files."""
+        self.home.mkdir(parents=True, exist_ok=True)
+        with (self.home / "change.lock").open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
 
     def note(self, event: str, detail: str = "") -> None:
         """Add a line to the deployment's own log (`flower/server.log`)."""

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import getpass
 import re
+import shlex
+import shutil
 import sys
+import tempfile
 from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
@@ -19,10 +23,19 @@ from panacea.deploy.security import CERTIFICATE_DAYS, fingerprint, make_authorit
 from panacea.deploy.site import Site, write_site
 from panacea.errors import RequestError
 
-__all__ = ["add_client", "body_limit", "folder_name", "move_deployment", "renew_certificate", "write_deployment"]
+__all__ = [
+    "add_client",
+    "body_limit",
+    "folder_name",
+    "move_deployment",
+    "renew_certificate",
+    "reply_limit",
+    "write_deployment",
+]
 
 _CHUNK = 5 * 2**20  # Flower cuts arrays into pieces of this size
 _OVERHEAD = 64 * 2**10
+_UNFIT = '"\\$%;{}\n\r'  # characters that mean something in a unit or in nginx.conf
 
 _APP_FILE = """[project]
 name = "panacea-federation"
@@ -59,6 +72,15 @@ def body_limit(parameters: int, bytes_each: int = 4) -> int:
     return min(_CHUNK, 4 * parameters * bytes_each) + _OVERHEAD
 
 
+def reply_limit(parameters: int) -> int:
+    """The most bytes of an honest client's whole reply, with much to spare: sixteen networks in double precision.
+
+    >>> reply_limit(1000) // 1000, reply_limit(10**7) // 2**20
+    (1176, 1221)
+    """
+    return 16 * 8 * parameters + 2**20
+
+
 def _filled(template: str, **values: object) -> str:
     text = (files("panacea.deploy") / "templates" / template).read_text(encoding="utf-8")
     return Template(text).substitute({key: str(value) for key, value in values.items()})
@@ -71,6 +93,12 @@ def _write(path: Path, text: str) -> None:
 
 def _yaml(path: Path, content: Mapping[str, Any]) -> None:
     _write(path, yaml.safe_dump(dict(content), sort_keys=False, allow_unicode=True))
+
+
+def _refuse_unprintable(name: str) -> None:
+    """A line break in a name would be a line of its own in a unit."""
+    if not name.isprintable():
+        raise RequestError(f"client {name!a}: a name must be printable, on one line")
 
 
 def write_deployment(
@@ -90,10 +118,16 @@ def write_deployment(
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise RequestError(f"{folder} exists and is not an empty folder; give a new one")
+    if bad := sorted(set(str(folder.resolve())) & set(_UNFIT)):
+        raise RequestError(f"{folder}: units and nginx cannot hold a path with {bad[0]!r}; give another folder")
+    for name in roster.names:
+        _refuse_unprintable(name)
     places = [folder_name(name) for name in roster.names]
     twice = next((name for name, place in zip(roster.names, places, strict=True) if places.count(place) > 1), None)
     if twice is not None:
         raise RequestError(f"client '{twice}': another client's name gives the same folder '{folder_name(twice)}'")
+    if "largest_reply" not in settings.model_fields_set:
+        settings = settings.model_copy(update={"largest_reply": reply_limit(parameters)})
     deployment = Deployment(folder.resolve())
     try:
         _write_all(deployment, experiment, roster, settings, parameters)
@@ -118,17 +152,16 @@ def _write_all(
         _write(deployment.app / "panacea_app" / f"{side}.py", f"from panacea.deploy.flower_{side} import app as app\n")
     make_authority(deployment.authority, deployment.authority_key)
     renew_certificate(deployment)
-    deployment.write_nodes({})
     for name in roster.names:
         add_client(deployment, name)
     _write_proxy(deployment, parameters)
-    panacea = Path(sys.executable).parent / "panacea"
-    _write(
-        deployment.units / "panacea-server.service",
-        _filled("server.service", panacea=panacea, folder=deployment.folder),
-    )
+    user = getpass.getuser()
+    words = {"panacea": _panacea(), "folder": deployment.folder, "user": user, "proxy": deployment.proxy}
+    for unit in ("server", "proxy"):
+        _write(deployment.units / f"panacea-{unit}.service", _filled(f"{unit}.service", **words))
     _write(deployment.readme, _filled(
-        "README.md", count=len(roster.names), folder=deployment.folder, proxy=deployment.proxy, public=settings.public,
+        "README.md", count=len(roster.names), folder=shlex.quote(str(deployment.folder)),
+        proxy=shlex.quote(str(deployment.proxy)), public=settings.public, user=user,
         address=settings.address, deadline=f"{settings.deadline:g}", days=CERTIFICATE_DAYS,
         out=experiment.get("out", "runs"), data_note="`data.npz` and `task.yaml`, see docs/federation.md",
     ))  # fmt: skip
@@ -140,22 +173,29 @@ def _write_proxy(deployment: Deployment, parameters: int) -> None:
     _write(deployment.proxy, _filled(
         "nginx.conf", run=deployment.home, listen=port, server_name=host, certificate=deployment.certificate,
         certificate_key=deployment.certificate_key, authority=deployment.authority, upstream=settings.address,
-        limit=body_limit(parameters),
+        limit=body_limit(parameters), user=getpass.getuser(),
         why_limit=f"the network has {parameters} parameters",
     ))  # fmt: skip
 
 
 def renew_certificate(deployment: Deployment) -> None:
-    """Sign a new certificate for the server."""
+    """Sign a new certificate for the server. Certificate and key change at once: a link is set to another folder."""
     public = deployment.settings.public.rpartition(":")[0].strip("[]")
     hosts = dict.fromkeys([public, "localhost", "127.0.0.1"])
-    make_certificate(
-        deployment.authority, deployment.authority_key, deployment.certificate, deployment.certificate_key, [*hosts]
-    )
+    place = Path(tempfile.mkdtemp(prefix="tls-", dir=deployment.folder))
+    certificate, key = place / deployment.certificate.name, place / deployment.certificate_key.name
+    make_certificate(deployment.authority, deployment.authority_key, certificate, key, [*hosts])
+    link = place / "link"
+    link.symlink_to(place.name)
+    link.replace(deployment.tls)
+    for old in deployment.folder.glob("tls-*"):
+        if old != place:
+            shutil.rmtree(old, ignore_errors=True)
 
 
-def add_client(deployment: Deployment, name: str) -> Path:
-    """Make a client's folder and key, and enter it in the table; returns the folder."""
+def add_client(deployment: Deployment, name: str, **entry: Any) -> Path:
+    """Make a client's folder and key, and enter it in the table, with `entry`; returns the folder."""
+    _refuse_unprintable(name)
     settings, folder = deployment.settings, deployment.client(folder_name(name))
     folder.mkdir(parents=True)
     (folder / "data").mkdir()
@@ -164,15 +204,20 @@ def add_client(deployment: Deployment, name: str) -> Path:
     write_atomically(folder / "ca.crt", deployment.authority.read_bytes())
     _yaml(folder / "connection.yaml", Connection(server=settings.public, insecure=settings.insecure).model_dump())
     write_site(folder, Site(name, folder / "data", folder / "state"))
-    panacea = Path(sys.executable).parent / "panacea"
-    _write(folder / "panacea-client.service", _filled("client.service", panacea=panacea, name=name))
-    nodes = deployment.read_nodes()
-    deployment.write_nodes({**nodes, name: {"fingerprint": fingerprint(public)}})
+    unit = _filled("client.service", panacea=_panacea(), name=name.replace("%", "%%"))
+    _write(folder / "panacea-client.service", unit)
+    with deployment.changing_nodes() as nodes:
+        nodes[name] = {"fingerprint": fingerprint(public), **entry}
     return folder
+
+
+def _panacea() -> Path:
+    return Path(sys.executable).parent / "panacea"
 
 
 def move_deployment(deployment: Deployment, settings: ServerSettings) -> None:
     """Another address, for server and clients on one machine; what clients keep stays."""
+    settings = settings.model_copy(update={"largest_reply": deployment.settings.largest_reply})
     _yaml(deployment.server_file, settings.model_dump())
     connection = Connection(server=settings.public, insecure=settings.insecure).model_dump()
     for name in deployment.read_nodes():

@@ -8,7 +8,7 @@ from pathlib import Path
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from panacea.deploy.flower_records import WRONG, order_of, reply_records
+from panacea.deploy.flower_records import WRONG, nonce_of, order_of, reply_records
 from panacea.deploy.orders import Failure
 from panacea.deploy.site import answer, open_site
 
@@ -24,11 +24,12 @@ app = ClientApp()
 def work(message: Message, context: Context) -> Message:
     """Do what the order asks."""
     site = open_site(Path(os.environ[SITE]))
+    nonce = nonce_of(message.content)
     try:
         order = order_of(message.content)
     except WRONG as error:
-        return Message(reply_records(Failure(f"this is no order: {error}"), site.name), reply_to=message)
-    return Message(reply_records(answer(order, site), site.name), reply_to=message)
+        return Message(reply_records(Failure(f"this is no order: {error}"), site.name, nonce), reply_to=message)
+    return Message(reply_records(answer(order, site), site.name, nonce), reply_to=message)
 
 
 @app.query()

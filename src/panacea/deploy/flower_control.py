@@ -18,7 +18,13 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from flwr.cli.build import build_fab_from_disk
 from flwr.cli.cli_client_interceptor import CliClientHttpInterceptor
 from flwr.common.serde import fab_to_proto
-from flwr.proto.control_pb2 import ListNodesRequest, ListRunsRequest, RegisterNodeRequest, StartRunRequest
+from flwr.proto.control_pb2 import (
+    ListNodesRequest,
+    ListRunsRequest,
+    RegisterNodeRequest,
+    StartRunRequest,
+    UnregisterNodeRequest,
+)
 from flwr.proto.fleet_pb2 import DeactivateNodeRequest
 from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.error import FlowerError
@@ -30,7 +36,7 @@ from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from panacea.errors import RunFailure
 
-__all__ = ["Control", "Node", "connect", "end_session", "is_ready", "wait_until_ready"]
+__all__ = ["Control", "Node", "connect", "end_session", "is_ready", "wait_until_ready", "why_unreachable"]
 
 Node = dict[str, Any]
 """`node_id`, `public_key` (PEM bytes), `name`, `status` of a registered SuperNode."""
@@ -45,6 +51,16 @@ def is_ready(address: str, root: Path | None) -> bool:
         return httpx.get(f"{scheme}://{address}/health", verify=verify, timeout=5).status_code == httpx.codes.OK
     except httpx.HTTPError:
         return False
+
+
+def why_unreachable(address: str, root: Path | None) -> str:
+    """Why no connection to a server comes about, in the words of TLS; nothing if one does, whatever it answers."""
+    scheme, verify = ("http", True) if root is None else ("https", str(root))
+    try:
+        httpx.get(f"{scheme}://{address}/", verify=verify, timeout=3)
+    except (httpx.HTTPError, OSError) as error:
+        return f"{address}: {error or type(error).__name__}"
+    return ""
 
 
 @contextmanager
@@ -80,6 +96,10 @@ class Control:
         """Let the owner of a key in; its node id."""
         reply = self._client.RegisterNode(RegisterNodeRequest(public_key=public_key, name=name))
         return int(reply.node_id)
+
+    def unregister(self, node: int) -> None:
+        """Let a node's key in no longer."""
+        self._client.UnregisterNode(UnregisterNodeRequest(node_id=node))
 
     def submit(self, app: Path) -> int:
         """Start the app of a folder; the run's id."""

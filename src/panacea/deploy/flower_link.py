@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from panacea.deploy.deployment import Deployment
 from panacea.deploy.deployment_files import folder_name
 from panacea.deploy.flower_control import connect, wait_until_ready
 from panacea.deploy.joining import ask_to_join
-from panacea.deploy.processes import Child, flower_environment, program
+from panacea.deploy.processes import Child, flower_environment, hold, program
 from panacea.deploy.roster import Newcomer
 from panacea.deploy.security import read_public_key
-from panacea.errors import RunFailure
+from panacea.deploy.wire import plain
+from panacea.errors import PanaceaError, RunFailure
 
 __all__ = ["LinkKeeper"]
 
 _READY = 120.0  # seconds a SuperLink may take to answer
 _LONGEST = 60.0  # seconds between two attempts to start something that keeps failing
+_MOST_RESTARTS = 8  # of a run's process without a new round
+_WORDS = 240  # characters of a line of the SuperLink's
+_REFUSAL = re.compile(r'\[/v1/fleet/\S+\]\[ApiError:\d+\].*|"POST /v1/fleet/\S+ HTTP/[\d.]+" 40[13]\b|Invalid HTTP.*')
 
 
 class LinkKeeper:
@@ -33,10 +40,18 @@ class LinkKeeper:
         self.link: Child | None = None
         self.submitted: int | None = None
         self._wait, self._not_before, self._looked = 1.0, 0.0, 0.0
+        self._done, self._restarts, self._read = -1, 0, 0
 
     def __enter__(self) -> LinkKeeper:
-        end_leftover(self.deployment)
-        self._start()
+        """Raises `RequestError` if this deployment has a server already."""
+        self.deployment.home.mkdir(parents=True, exist_ok=True)
+        self._lock = hold(self.deployment.home, f"{self.deployment.folder}: this server")
+        try:
+            end_leftover(self.deployment)
+            self._start()
+        except BaseException:
+            os.close(self._lock)
+            raise
         return self
 
     def __exit__(
@@ -46,6 +61,7 @@ class LinkKeeper:
             self.link.stop()
         end_leftover(self.deployment)
         self.deployment.note("server", "stopped")
+        os.close(self._lock)
 
     def _start(self) -> None:
         """Start the SuperLink, wait for it, and register the clients' keys."""
@@ -62,7 +78,9 @@ class LinkKeeper:
                 "--ssl-keyfile", str(deployment.certificate_key), "--enable-supernode-auth",
             ]  # fmt: skip
         environment = flower_environment(deployment.home, PANACEA_DEPLOYMENT=str(deployment.folder))
-        self.link = link = Child("SuperLink", command, environment, deployment.logs / "superlink.log")
+        log = deployment.logs / "superlink.log"
+        self._read = log.stat().st_size if log.exists() else 0
+        self.link = link = Child("SuperLink", command, environment, log)
         self.submitted = None
         if not wait_until_ready(settings.address, deployment.root, _READY, lambda: link.alive):
             link.stop()
@@ -72,49 +90,84 @@ class LinkKeeper:
         deployment.note("server", f"listens at {settings.address}")
 
     def register(self) -> None:
-        """Bind every client's name to its key and the node id that goes with the key."""
+        """Bind every client's name to its key and the node id that goes with the key; other keys are let in no more."""
         deployment = self.deployment
-        nodes = deployment.read_nodes()
+        keys = {name: read_public_key(deployment.public_key(folder_name(name))) for name in deployment.read_nodes()}
+        numbers = {}
         with connect(self.settings.address, deployment.root) as control:
-            known = {node["public_key"]: int(node["node_id"]) for node in control.nodes()}
-            for name, entry in nodes.items():
-                key = read_public_key(deployment.public_key(folder_name(name)))
-                number = known.get(key)
-                if number is None:
-                    number = control.register(key, name)
-                    deployment.note("registered", f"'{name}', key {entry['fingerprint']}, node {number}")
-                entry["node_id"] = number
-        deployment.write_nodes(nodes)
+            known = {node["public_key"]: node for node in control.nodes() if node["status"] != "unregistered"}
+            for name, key in keys.items():
+                numbers[name] = int(known.pop(key)["node_id"]) if key in known else control.register(key, name)
+            for node in known.values():
+                control.unregister(int(node["node_id"]))
+                deployment.note("unregistered", f"node {node['node_id']}: its key is nobody's now")
+        with deployment.changing_nodes() as nodes:
+            for name, number in numbers.items():
+                if name in nodes and nodes[name].get("node_id") != number:
+                    nodes[name]["node_id"] = number
+                    deployment.note("registered", f"'{name}', key {nodes[name]['fingerprint']}, node {number}")
 
     def tick(self) -> None:
-        """See to what died, and to what was asked for meanwhile."""
-        deployment = self.deployment
+        """See to what died, and to what was asked for meanwhile; what cannot be done now is tried again later."""
         if time.monotonic() < self._not_before:
             return
+        try:
+            self._look()
+        except PanaceaError as error:
+            self.deployment.note("server", str(error))
+            self._later()
+
+    def _look(self) -> None:
+        deployment = self.deployment
         if self.link is None or not self.link.alive:
             if self.link is not None:
                 self.link.signal(signal.SIGKILL)  # what it started: the run's process among them
                 deployment.note("server", "SuperLink ended; it is started again")
             end_leftover(deployment)
-            self._start_again()
+            self._start()
             return
+        self._copy_refusals()
         if not self.settings.insecure and any("node_id" not in n for n in deployment.read_nodes().values()):
             self.register()
         run = deployment.read_run()
         if run["state"] == "running" and not _runs(run["pid"]):
-            deployment.note("run", "its process ended; it is started again from its checkpoint")
-            deployment.write_run(state="wanted", pid=None)
-            self.submitted = None
-            self._later()
+            self._restart(run)
         elif run["state"] == "wanted":
             self._submit()
         elif run["state"] == "running" and run["directory"]:
+            if _progress(run) != self._done:  # all is well: the next trouble is the first again
+                self._done, self._wait, self._restarts = _progress(run), 1.0, 0
             self._admit(Path(run["directory"]))
+
+    def _restart(self, run: dict[str, Any]) -> None:
+        """The run's process is gone: another goes on from the checkpoint, unless that never helped."""
+        self._restarts += 1
+        self.submitted = None
+        if self._restarts > _MOST_RESTARTS:
+            detail = f"its process ended {self._restarts} times without a new round; {run['detail'] or 'see the logs'}"
+            self.deployment.write_run(state="failed", pid=None, detail=detail)
+            self.deployment.note("run", f"failed: {detail}")
+            self._restarts = 0
+            return
+        self.deployment.note("run", "its process ended; it is started again from its checkpoint")
+        self.deployment.write_run(state="wanted", pid=None)
+        self._later()
+
+    def _copy_refusals(self) -> None:
+        """Who was refused by the SuperLink itself, into our own log."""
+        assert self.link is not None
+        with self.link.log.open("rb") as file:
+            file.seek(self._read)
+            text = file.read()
+        whole = text[: text.rfind(b"\n") + 1]
+        self._read += len(whole)
+        for line in whole.decode(errors="replace").splitlines():
+            if found := _REFUSAL.search(line):
+                self.deployment.note("refused", plain(found[0], _WORDS))
 
     def _admit(self, directory: Path) -> None:
         """Ask the run to take in clients that were added since it began, as soon as they are connected."""
-        nodes = self.deployment.read_nodes()
-        waiting = {name: entry for name, entry in nodes.items() if "joins" in entry}
+        waiting = {name: entry for name, entry in self.deployment.read_nodes().items() if "joins" in entry}
         if not waiting or time.monotonic() < self._looked + 5:
             return
         self._looked = time.monotonic()
@@ -122,19 +175,10 @@ class LinkKeeper:
             online = {node["node_id"] for node in control.nodes() if node["status"] == "online"}
         for name, entry in waiting.items():
             if entry.get("node_id") in online:
-                ask_to_join(directory, Newcomer.model_validate(entry.pop("joins")))
-                self.deployment.write_nodes(nodes)
+                ask_to_join(directory, Newcomer.model_validate(entry["joins"]))
+                with self.deployment.changing_nodes() as nodes:
+                    nodes[name].pop("joins", None)
                 self.deployment.note("run", f"'{name}' asks to join")
-
-    def _start_again(self) -> None:
-        run = self.deployment.read_run()
-        if run["state"] == "running":
-            self.deployment.write_run(state="wanted", pid=None)
-        try:
-            self._start()
-        except RunFailure as error:
-            self.deployment.note("server", str(error))
-            self._later()
 
     def _later(self) -> None:
         self._not_before = time.monotonic() + self._wait
@@ -173,6 +217,13 @@ def _runs(pid: int | None) -> bool:
     except OSError:
         return False
     return b"serverapp" in words and state != "Z"
+
+
+def _progress(run: dict[str, Any]) -> int:
+    """Grows with every round that is done."""
+    with suppress(OSError):
+        return (Path(run["directory"] or "nowhere") / "timings.jsonl").stat().st_size
+    return 0
 
 
 def end_leftover(deployment: Deployment) -> None:

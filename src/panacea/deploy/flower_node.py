@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import re
 import sys
@@ -14,16 +13,17 @@ from types import TracebackType
 
 from panacea.core.files import write_atomically
 from panacea.deploy.deployment import read_connection
-from panacea.deploy.flower_control import end_session
-from panacea.deploy.processes import Child, flower_environment, free_port, program, stop_all
+from panacea.deploy.flower_control import end_session, why_unreachable
+from panacea.deploy.processes import Child, flower_environment, free_port, hold, program, stop_all
+from panacea.deploy.security import check_credentials
 from panacea.deploy.site import open_site
-from panacea.errors import RequestError
 
 __all__ = ["NodeKeeper"]
 
 _LONGEST = 30.0  # seconds between two attempts to connect
 _STEADY = 60.0  # seconds after which a connection counts as good, and waits are short again
 _PATIENCE = 60  # seconds after which a SuperNode gives up on a server that does not answer; it is then started anew
+_SILENT = 8.0  # seconds without a word from the SuperNode after which the server is asked what is wrong
 _CONNECTED = re.compile(r"SuperNode ID: (\d+)")
 _REFUSED = re.compile(r"Failed to initialize the connection to the SuperLink\.\s*(.*)")
 
@@ -47,16 +47,13 @@ class NodeKeeper:
         self.home = self.folder / "flower"
         self.state = "starting"
         self._children: list[Child] = []
-        self._wait, self._not_before, self._started, self._read = 1.0, 0.0, 0.0, 0
+        self._wait, self._not_before, self._started, self._asked, self._read = 1.0, 0.0, 0.0, 0.0, 0
 
     def __enter__(self) -> NodeKeeper:
+        if not self.connection.insecure:
+            check_credentials(self.folder / "key", self.folder / "ca.crt")
         self.home.mkdir(exist_ok=True)
-        self._lock = os.open(self.home, os.O_RDONLY)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(self._lock)
-            raise RequestError(f"{self.folder}: this client is running already") from error
+        self._lock = hold(self.home, f"{self.folder}: this client")
         self._end_old_session()
         self._start()
         return self
@@ -111,8 +108,9 @@ class NodeKeeper:
             Child("SuperNode", node, environment, log),
             Child("worker", worker, environment, self.home / "worker.log"),
         ]
-        self._started = time.monotonic()
-        self._note("starting")
+        self._started = self._asked = time.monotonic()
+        if not self.state.startswith("starting"):
+            self._note("starting")
 
     def _end_old_session(self) -> None:
         """A SuperNode that was killed is still believed to be online: say that it is not, or its successor waits."""
@@ -143,6 +141,11 @@ class NodeKeeper:
             self._wait = min(_LONGEST, 2 * self._wait)
         elif self._session.exists():
             self._note("connected")
+        elif time.monotonic() > self._asked + _SILENT:
+            self._asked = time.monotonic() + _PATIENCE
+            root = None if self.connection.insecure else self.folder / "ca.crt"
+            if why := why_unreachable(self.connection.server, root):
+                self._note(f"starting: {why}")
 
     def _listen(self) -> str:
         """New lines of the SuperNode's output: its node id, or why it was refused."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import signal
 import socket
@@ -13,7 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["Child", "flower_environment", "free_port", "program", "stop_all"]
+from panacea.errors import RequestError
+
+__all__ = ["Child", "flower_environment", "free_port", "hold", "program", "stop_all"]
 
 _KINDNESS = 4.0  # seconds between asking a process to end and making it
 _DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
@@ -24,6 +27,21 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def hold(path: Path, what: str) -> int:
+    """Lock a file or folder until the returned handle is closed or the process is gone.
+
+    Raises:
+        RequestError: another process holds it.
+    """
+    handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(handle)
+        raise RequestError(f"{what} is running already") from error
+    return handle
 
 
 def program(name: str) -> str:

@@ -21,7 +21,15 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
     from cryptography.x509 import CertificateBuilder, GeneralName
 
-__all__ = ["fingerprint", "make_authority", "make_certificate", "make_key", "read_public_key", "write_secret"]
+__all__ = [
+    "check_credentials",
+    "fingerprint",
+    "make_authority",
+    "make_certificate",
+    "make_key",
+    "read_public_key",
+    "write_secret",
+]
 
 CERTIFICATE_DAYS = 397  # the most that current TLS clients accept of a server's certificate
 AUTHORITY_DAYS = 3650
@@ -151,6 +159,32 @@ def read_public_key(path: Path) -> bytes:
     if not isinstance(key, EllipticCurvePublicKey):
         raise RequestError(f"{path}: an EC key (ecdsa, 384 bits) is needed")
     return key.public_bytes(s.Encoding.PEM, s.PublicFormat.SubjectPublicKeyInfo)
+
+
+def check_credentials(key: Path, root: Path) -> None:
+    """A client's private key and the authority's certificate can be used.
+
+    Raises:
+        RequestError: one is missing, or is something else.
+    """
+    from cryptography import x509  # noqa: PLC0415
+    from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415
+    from cryptography.hazmat.primitives import serialization as s  # noqa: PLC0415
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey  # noqa: PLC0415
+
+    wrong = (ValueError, TypeError, UnsupportedAlgorithm)
+    for path, read, what in (
+        (key, lambda data: s.load_ssh_private_key(data, None), "a private key in OpenSSH's format, without passphrase"),
+        (root, x509.load_pem_x509_certificate, "a certificate in PEM format"),
+    ):
+        try:
+            found = read(path.read_bytes())
+        except OSError as error:
+            raise RequestError(f"{path}: cannot be read ({error.strerror}); `panacea federate init` wrote it") from None
+        except wrong:
+            raise RequestError(f"{path} is not {what}") from None
+        if path == key and not isinstance(found, EllipticCurvePrivateKey):
+            raise RequestError(f"{path}: an EC key (ecdsa, 384 bits) is needed")
 
 
 def fingerprint(public: Path) -> str:
