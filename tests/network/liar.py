@@ -9,6 +9,7 @@ import time
 from dataclasses import replace
 
 import numpy as np
+from flwr.supernode.runtime import run_clientapp as clientapp
 
 from panacea.deploy import flower_client, flower_worker
 from panacea.deploy.orders import Failure, Order, Packed, Reply
@@ -45,11 +46,17 @@ def lie(how: str, order: Order, site: Site) -> Reply | Failure:
     raise AssertionError(how)
 
 
+def withhold(*_: object, **__: object) -> None:
+    time.sleep(3600)
+
+
 def main() -> None:
     how, address, parent = sys.argv[1:]
     if how.startswith("name="):
         honest = flower_client.reply_records
         flower_client.reply_records = lambda reply, name: honest(reply, how[5:])
+    elif how == "withheld":  # what the reply is made of is announced, and its pieces never come
+        vars(clientapp).update(push_object_contents_from_iterable=withhold, push_objects=withhold)
     elif how != "honest":
         flower_client.answer = lambda order, site: lie(how, order, site)
     flower_worker.main(address, int(parent))

@@ -103,6 +103,7 @@ def _list(words: str) -> list[str]:
 def join(folder: Path, name: str, given: dict[str, Any], *, replace: bool, quiet: bool) -> None:
     """`panacea federate add`."""
     deployment = opened(folder)
+    deployment_files.check_name(name)
     roster = read_roster(deployment.roster)
     place = deployment.client(deployment_files.folder_name(name))
     if replace:

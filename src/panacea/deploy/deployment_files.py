@@ -26,6 +26,7 @@ from panacea.errors import RequestError
 __all__ = [
     "add_client",
     "body_limit",
+    "check_name",
     "folder_name",
     "move_deployment",
     "renew_certificate",
@@ -95,7 +96,7 @@ def _yaml(path: Path, content: Mapping[str, Any]) -> None:
     _write(path, yaml.safe_dump(dict(content), sort_keys=False, allow_unicode=True))
 
 
-def _refuse_unprintable(name: str) -> None:
+def check_name(name: str) -> None:
     """A line break in a name would be a line of its own in a unit."""
     if not name.isprintable():
         raise RequestError(f"client {name!a}: a name must be printable, on one line")
@@ -121,7 +122,7 @@ def write_deployment(
     if bad := sorted(set(str(folder.resolve())) & set(_UNFIT)):
         raise RequestError(f"{folder}: units and nginx cannot hold a path with {bad[0]!r}; give another folder")
     for name in roster.names:
-        _refuse_unprintable(name)
+        check_name(name)
     places = [folder_name(name) for name in roster.names]
     twice = next((name for name, place in zip(roster.names, places, strict=True) if places.count(place) > 1), None)
     if twice is not None:
@@ -195,7 +196,7 @@ def renew_certificate(deployment: Deployment) -> None:
 
 def add_client(deployment: Deployment, name: str, **entry: Any) -> Path:
     """Make a client's folder and key, and enter it in the table, with `entry`; returns the folder."""
-    _refuse_unprintable(name)
+    check_name(name)
     settings, folder = deployment.settings, deployment.client(folder_name(name))
     folder.mkdir(parents=True)
     (folder / "data").mkdir()
