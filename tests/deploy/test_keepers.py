@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("flwr", reason="needs the extra federation")
@@ -262,7 +263,9 @@ def test_a_newcomer_is_entered_in_one_write(deployment: Deployment, monkeypatch:
     written: list[dict[str, Any]] = []
     monkeypatch.setattr("panacea.deploy.deployment.write_json", lambda path, values: written.append(values))
     deployment.run.write_text('{"state": "running"}')
-    assert run_command_line(["federate", "add", str(deployment.folder), "new", "--links", "0", "--quiet"]) == 0
+    features = ",".join("0" for _ in np.load(deployment.roster / "features.npy")[0])
+    words = ["new", "--links", "0", "--features", features, "--quiet"]
+    assert run_command_line(["federate", "add", str(deployment.folder), *words]) == 0
     assert [entry["clients"]["new"].keys() for entry in written] == [{"fingerprint", "joins"}]
 
 
