@@ -232,11 +232,22 @@ def test_a_replaced_key_is_unregistered(deployment: Deployment, monkeypatch: pyt
 def test_refusals_are_in_our_own_log(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
     made = keeper(deployment, monkeypatch, Control())
     assert made.link is not None
+    security.make_key(deployment.folder / "stranger", deployment.folder / "stranger.pub")
+    of_a_client, of_a_stranger = deployment.public_key("0"), deployment.folder / "stranger.pub"
     with made.link.log.open("a") as file:
-        file.write("INFO all is well\nERROR :  [/v1/fleet/activate-node][ApiError:2004] Attempted to register\nhalf a")
+        file.write("INFO all is well\n")
+        for code, public in ((2004, of_a_client), (2004, of_a_stranger), (2001, of_a_stranger), (2003, of_a_stranger)):
+            key = security.read_public_key(public)
+            file.write(f"ERROR :  [/v1/fleet/activate-node][ApiError:{code}] Attempted to register: {key!r}\n")
+        file.write("[/v1/fleet/activate-node][ApiError:2004] half a li")
     made.tick()
     made.tick()
-    assert said(deployment).count("refused: [/v1/fleet/activate-node][ApiError:2004] Attempted to register") == 1
+    refused = [line.partition("refused: ")[2] for line in said(deployment).splitlines() if "refused: " in line]
+    assert refused[0].startswith("the key of '0' a second time")
+    assert refused[1] == f"a key that nobody registered, {security.fingerprint(of_a_stranger)}"
+    assert refused[2] == "a SuperNode that brings no registered key"
+    assert refused[3].startswith("[/v1/fleet/activate-node][ApiError:2003]")
+    assert len(refused) == 4
 
 
 # --- files ---------------------------------------------------------------------------------------------------------

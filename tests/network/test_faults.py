@@ -22,7 +22,7 @@ from panacea.deploy.deployment import Deployment
 from panacea.deploy.deployment_files import add_client
 from panacea.deploy.flower_node import NodeKeeper
 from panacea.deploy.processes import Child
-from panacea.deploy.security import make_authority
+from panacea.deploy.security import fingerprint, make_authority
 from tests.network.stage import Stage, processes_of, request, write_deployment
 from tests.network.test_local import parameters, simulated
 
@@ -156,8 +156,9 @@ def test_who_may_not_come_in(tmp_path: Path) -> None:
     assert "certificate verify failed" in heard(outsiders["misled"]).lower()
     assert heard(outsiders["plain"])
     assert heard(outsiders["twin"])
-    assert "ApiError:2004" in server  # the stranger and the twin
-    assert "ApiError:2001" in server  # no key
+    assert f"a key that nobody registered, {fingerprint(deployment.public_key('stranger'))}" in server
+    assert f"the key of '{first}' a second time" in server
+    assert "brings no registered key" in server
 
 
 def outsider(deployment: Deployment, name: str) -> Path:

@@ -18,7 +18,7 @@ from panacea.deploy.flower_control import connect, wait_until_ready
 from panacea.deploy.joining import ask_to_join
 from panacea.deploy.processes import Child, flower_environment, hold, program
 from panacea.deploy.roster import Newcomer
-from panacea.deploy.security import read_public_key
+from panacea.deploy.security import pem_fingerprint, read_public_key
 from panacea.deploy.wire import plain
 from panacea.errors import PanaceaError, RunFailure
 
@@ -163,7 +163,19 @@ class LinkKeeper:
         self._read += len(whole)
         for line in whole.decode(errors="replace").splitlines():
             if found := _REFUSAL.search(line):
-                self.deployment.note("refused", plain(found[0], _WORDS))
+                self.deployment.note("refused", self._why(found[0]))
+
+    def _why(self, line: str) -> str:
+        """A refusal in our own words, with the key's fingerprint instead of the key."""
+        key = pem_fingerprint(line.replace("\\n", "\n"))
+        if "ApiError:2001" in line:
+            return "a SuperNode that brings no registered key"
+        if "ApiError:2004" not in line or not key:
+            return plain(line, _WORDS)
+        holder = next((n for n, entry in self.deployment.read_nodes().items() if entry["fingerprint"] == key), None)
+        if holder is None:
+            return f"a key that nobody registered, {key}"
+        return f"the key of '{plain(holder)}' a second time: its first session has not ended ({key})"
 
     def _admit(self, directory: Path) -> None:
         """Ask the run to take in clients that were added since it began, as soon as they are connected."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import ipaddress
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -27,6 +28,7 @@ __all__ = [
     "make_authority",
     "make_certificate",
     "make_key",
+    "pem_fingerprint",
     "read_public_key",
     "write_secret",
 ]
@@ -189,5 +191,24 @@ def check_credentials(key: Path, root: Path) -> None:
 
 def fingerprint(public: Path) -> str:
     """The key's fingerprint as `ssh-keygen -l` prints it."""
-    blob = base64.b64decode(public.read_text(encoding="ascii").split()[1])
+    return _fingerprint(public.read_text(encoding="ascii"))
+
+
+def _fingerprint(line: str) -> str:
+    """Of a public key in OpenSSH's format."""
+    blob = base64.b64decode(line.split()[1])
     return "SHA256:" + base64.b64encode(hashlib.sha256(blob).digest()).decode().rstrip("=")
+
+
+def pem_fingerprint(text: str) -> str:
+    """The same, of a public key in PEM format somewhere in a text; nothing if there is none."""
+    from cryptography.hazmat.primitives import serialization as s  # noqa: PLC0415
+
+    found = re.search("-----BEGIN PUBLIC KEY-----.*?-----END PUBLIC KEY-----", text, re.DOTALL)
+    try:
+        key = s.load_pem_public_key(found[0].encode()) if found else None
+        return (
+            "" if key is None else _fingerprint(key.public_bytes(s.Encoding.OpenSSH, s.PublicFormat.OpenSSH).decode())
+        )
+    except (ValueError, TypeError):
+        return ""
