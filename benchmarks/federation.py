@@ -22,8 +22,9 @@ from panacea.deploy.processes import free_port
 from panacea.experiment.table import markdown_table
 
 TICKS = os.sysconf("SC_CLK_TCK")
+FORKS = "worker and its forks"
 PART = {b"flower-superlink": "SuperLink", b"flower-superexec": "its SuperExec", b"flwr-serverapp": "run (ServerApp)",
-        b"flower-supernode": "SuperNode", b"flower_worker": "worker and its forks"}  # fmt: skip
+        b"flower-supernode": "SuperNode", b"flower_worker": FORKS}  # fmt: skip
 
 
 def sample(folder: Path) -> dict[int, tuple[str, float, float]]:
@@ -36,6 +37,8 @@ def sample(folder: Path) -> dict[int, tuple[str, float, float]]:
             if part is None or str(folder).encode() not in (entry / "environ").read_bytes():
                 continue
             fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            if part == FORKS and b"flower_worker" in (Path("/proc") / fields[1] / "cmdline").read_bytes():
+                continue  # a fork: its CPU seconds are its parent's when it has ended
             memory = (entry / "smaps_rollup").read_text()
         except OSError:
             continue
