@@ -98,9 +98,7 @@ LATE = {
 }
 
 
-@pytest.mark.parametrize(
-    "lies", [AT_ONCE, *({how: said} for how, said in LATE.items())], ids=lambda lies: "-".join(lies)
-)
+@pytest.mark.parametrize("lies", [AT_ONCE, *({how: said} for how, said in LATE.items())], ids="-".join)
 def test_clients_lie(tmp_path: Path, lies: dict[str, str]) -> None:
     """Each lie is refused for what it is, and nobody else is; lies that need no waiting all in one federation."""
     deployment = write_deployment(tmp_path, "rounds=3", "cohort=6", deadline=DEADLINE, start=40.0, quorum=0.2)
