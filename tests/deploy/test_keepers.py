@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 import threading
 import time
 from contextlib import contextmanager
@@ -248,6 +249,32 @@ def test_refusals_are_in_our_own_log(deployment: Deployment, monkeypatch: pytest
     assert refused[2] == "a SuperNode that brings no registered key"
     assert refused[3].startswith("[/v1/fleet/activate-node][ApiError:2003]")
     assert len(refused) == 4
+
+
+def test_the_run_ends_with_its_superlink(tmp_path: Path) -> None:
+    """A process whose parent was killed is gone soon, although it is in the middle of something."""
+    child = "import time; from panacea.deploy.processes import end_with_parent; end_with_parent(); time.sleep(60)"
+    parent = (
+        f"import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', {child!r}]).pid, flush=True); input()"
+    )
+    process = subprocess.Popen([sys.executable, "-c", parent], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    orphan = int(process.stdout.readline())
+    time.sleep(5)  # it has begun to watch
+    assert Path(f"/proc/{orphan}").exists()
+    process.kill()
+    process.wait()
+    end = time.monotonic() + 20
+    while time.monotonic() < end and _alive(orphan):
+        time.sleep(0.2)
+    assert not _alive(orphan)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
 
 
 # --- files ---------------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from panacea.deploy.deployment import Deployment
 from panacea.deploy.flower_transport import GridTransport
 from panacea.deploy.log import FederationLog
 from panacea.deploy.orders import Log
+from panacea.deploy.processes import end_with_parent
 from panacea.deploy.roster import read_roster
 from panacea.deploy.serve import serve
 from panacea.errors import RequestError, RunFailure
@@ -35,6 +36,7 @@ app = ServerApp()
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     """Run the deployment's experiment, or go on with it."""
+    end_with_parent()  # without a SuperLink every request would be tried for ever; the last round is on disk
     deployment = Deployment(Path(os.environ[DEPLOYMENT]))
     deployment.write_run(state="running", pid=os.getpid(), detail="", flower_run=context.run_id)
     run_deployment(grid, deployment)

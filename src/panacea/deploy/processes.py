@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -16,7 +17,7 @@ from pathlib import Path
 
 from panacea.errors import RequestError
 
-__all__ = ["Child", "flower_environment", "free_port", "hold", "program", "stop_all"]
+__all__ = ["Child", "end_with_parent", "flower_environment", "free_port", "hold", "program", "stop_all"]
 
 _KINDNESS = 4.0  # seconds between asking a process to end and making it
 _DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
@@ -27,6 +28,21 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def end_with_parent() -> None:
+    """End this process at once when its parent is gone: for one that waits for an answer which will never come.
+
+    Asking the kernel for a signal is no way: it comes when the *thread* ends that started this process.
+    """
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True, name="parent").start()
 
 
 def hold(path: Path, what: str) -> int:
