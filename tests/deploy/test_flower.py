@@ -203,7 +203,7 @@ def test_an_unknown_node_is_refused_once(deployment: Deployment) -> None:
 def test_who_is_away_costs_nothing(deployment: Deployment) -> None:
     started = time.monotonic()
     out, _ = exchanged(deployment, honest, (8,), 5.0)
-    assert out[0] == Failure("not connected")
+    assert out[0] == Failure("not connected", away=True)
     assert time.monotonic() - started < 2
 
 
@@ -318,7 +318,7 @@ def test_without_keys_who_says_no_name_is_nobody(deployment: Deployment) -> None
         return Message(who if of_b(asked) else RecordDict({}), reply_to=asked)
 
     out, _ = exchanged(deployment, answers, seconds=2.0)
-    assert out == {0: Failure("not connected"), 1: Reply()}
+    assert out == {0: Failure("not connected", away=True), 1: Reply()}
 
 
 def test_keys_and_certificates(tmp_path: Path) -> None:

@@ -52,6 +52,7 @@ class ServerSettings(_Settings):
     pause: float = Field(10.0, ge=0, description="seconds before it is tried again")
     longest_backoff: int = Field(16, ge=1, description="most rounds for which a client that failed is not asked")
     start: float = Field(120.0, gt=0, description="seconds to wait for clients at the start")
+    left_out: int = Field(3, ge=0, description="most rounds in a row that may stay below the quorum")
     largest_reply: int = Field(2**30, ge=2**16, description="most bytes of one reply; what is larger is not fetched")
     open_control: bool = Field(False, description="host may be reachable: whoever reaches it controls the server")
 
@@ -77,7 +78,7 @@ class ServerSettings(_Settings):
         """The same waits, as the server's loop wants them."""
         return Patience(
             deadline=self.deadline, quorum=self.quorum, attempts=self.attempts, pause=self.pause,
-            longest_backoff=self.longest_backoff, start=self.start,
+            longest_backoff=self.longest_backoff, start=self.start, left_out=self.left_out,
         )  # fmt: skip
 
 

@@ -25,6 +25,7 @@ _GRACE = 2.0  # seconds beyond the deadline for what was announced before it
 _SLACK = 60.0  # seconds for which a message outlives its deadline
 _WORDS = 160  # characters of a stranger's
 
+_AWAY = Failure("not connected", away=True)
 _Queue = SimpleQueue[tuple[str, "Arrived | Failure"]]
 
 
@@ -52,7 +53,7 @@ class GridTransport:
         for client, order in orders.items():
             node = nodes.get(order.name)
             if node is None or node not in online:
-                out[client] = Failure("not connected")
+                out[client] = _AWAY
                 continue
             nonces[client] = secrets.token_hex(16)
             asked[client] = Message(
@@ -65,9 +66,9 @@ class GridTransport:
 
     def _replies(self, asked: Mapping[int, Message], end: float) -> dict[int, Arrived | Failure]:
         """Replies by client, matched by the message that the SuperLink holds them to answer."""
-        ids = dict(zip(self.grid.push_messages(list(asked.values())), asked, strict=False))
-        out: dict[int, Arrived | Failure] = {ids[number]: Failure("not connected") for number in ids if not number}
-        waiting = {number: client for number, client in ids.items() if number}
+        sent = list(zip(self.grid.push_messages(list(asked.values())), asked, strict=False))
+        out: dict[int, Arrived | Failure] = {client: _AWAY for number, client in sent if not number}
+        waiting = {number: client for number, client in sent if number}
         unseen, queue = set(waiting), _Queue()
         while waiting:
             started = time.monotonic()
