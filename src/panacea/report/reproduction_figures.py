@@ -105,6 +105,7 @@ def _along_axis(found: Reproduction, columns: Sequence[Column]) -> Figure:
                 mean = [cell.ours.mean for cell in own if cell.ours]
                 around = [(cell.ours.between if cell.ours else None) or 0.0 for cell in own]
                 axes.errorbar(place, mean, around, marker="o", markersize=3, capsize=2, **_look(found, own[0]))
+        axes.ticklabel_format(axis="y", useOffset=False)  # 99.98, not -0.02 with a 100 above
         axes.set_xticks(range(len(values)), [str(value) for value in values])
         axes.set_xlabel(column.block.axis.key if column.block.axis else "")
         axes.set_ylabel(_metric(column.block) + (", novel clients" if "novel" in column.measure.key else ""))
