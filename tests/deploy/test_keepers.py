@@ -307,6 +307,18 @@ def test_a_newcomer_is_entered_in_one_write(deployment: Deployment, monkeypatch:
     assert [entry["clients"]["new"].keys() for entry in written] == [{"fingerprint", "joins"}]
 
 
+def test_a_newcomer_may_be_linked_to_one_that_joined(deployment: Deployment, tmp_path: Path) -> None:
+    """Who joined the run under way is in its ledger, not in the roster."""
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "federation.json").write_text('{"counts": {"0": [1, 1, 1], "late": [1, 1, 1]}}')
+    deployment.run.write_text(json.dumps({"state": "running", "directory": str(run)}))
+    add = ["federate", "add", str(deployment.folder)]
+    assert run_command_line([*add, "new", "--links", "late,nobody", "--quiet"]) == 2
+    assert run_command_line([*add, "new", "--links", "late,0", "--quiet"]) == 0
+    assert deployment.read_nodes()["new"]["joins"]["links"] == ["late", "0"]
+
+
 def test_certificate_and_key_change_together(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
     old = deployment.certificate.read_bytes(), deployment.certificate_key.read_bytes()
 

@@ -12,6 +12,7 @@ from panacea.cli.federating_setup import opened, require_flower
 from panacea.cli.progress import say
 from panacea.core.files import read_lines
 from panacea.deploy.deployment import Deployment
+from panacea.deploy.joining import refusal
 from panacea.errors import RequestError, RunFailure
 from panacea.experiment.rundir import RunDirectory
 
@@ -107,7 +108,9 @@ def show_status(folder: Path, *, as_json: bool) -> None:
     online = connected_names(deployment)
     progress = run_progress(deployment)
     nodes = deployment.read_nodes()
-    last = _last_events(progress["directory"])
+    directory = Path(progress["directory"] or "nowhere")
+    last = _last_events(directory)
+    last |= {name: f"not taken in: {why}" for name in nodes if (why := refusal(directory, name))}
     rows = [
         {"client": name, "key": entry["fingerprint"], "node": entry.get("node_id"),
          "connected": None if online is None else name in online, "last": last.get(name, "")}
@@ -137,9 +140,9 @@ def show_status(folder: Path, *, as_json: bool) -> None:
     console().print(table)
 
 
-def _last_events(directory: str | None) -> dict[str, str]:
+def _last_events(directory: Path) -> dict[str, str]:
     """The newest line of `federation.jsonl` of each client."""
-    log = Path(directory or "nowhere") / "federation.jsonl"
+    log = directory / "federation.jsonl"
     if not log.exists():
         return {}
     last = {}

@@ -13,6 +13,7 @@ from panacea.cli.progress import say
 from panacea.core.validation import validated
 from panacea.deploy import deployment_files
 from panacea.deploy.deployment import Deployment, ServerSettings
+from panacea.deploy.joining import joined_names
 from panacea.deploy.plan import Plan, plan_from_data, plan_from_names
 from panacea.deploy.roster import Newcomer, read_roster, write_roster
 from panacea.deploy.site_data import write_client_data
@@ -116,10 +117,16 @@ def join(folder: Path, name: str, given: dict[str, Any], *, replace: bool, quiet
     else:
         listed = {key: _list(given[key]) for key in ("links", "features") if given[key] is not None}
         newcomer = validated(Newcomer, {"name": name, "group": given["group"], **listed}, "")
-        grown = roster.joined(newcomer)
         if place.exists():
             raise RequestError(f"client '{name}': another client's name gives the same folder '{place.name}'")
-        under_way = deployment.read_run()["state"] in ("wanted", "running", "failed")
+        run = deployment.read_run()
+        under_way = run["state"] in ("wanted", "running", "failed")
+        members = joined_names(Path(run["directory"])) if under_way and run.get("directory") else ()
+        strangers = set(newcomer.links) - set(roster.names)
+        if not strangers or not strangers <= set(
+            members
+        ):  # who joined the run is in no roster
+            grown = roster.joined(newcomer)
         if not under_way:
             write_roster(grown, deployment.roster)
             deployment.write_run(state="none", directory=None)  # with other clients it is another run
