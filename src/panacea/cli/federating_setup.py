@@ -123,9 +123,7 @@ def join(folder: Path, name: str, given: dict[str, Any], *, replace: bool, quiet
         under_way = run["state"] in ("wanted", "running", "failed")
         members = joined_names(Path(run["directory"])) if under_way and run.get("directory") else ()
         strangers = set(newcomer.links) - set(roster.names)
-        if not strangers or not strangers <= set(
-            members
-        ):  # who joined the run is in no roster
+        if not strangers or not strangers <= set(members):  # who joined the run is in no roster
             grown = roster.joined(newcomer)
         if not under_way:
             write_roster(grown, deployment.roster)
