@@ -90,7 +90,7 @@ class GraphServer(LearningServer):
     graph: ClientGraph
     planner: Planner
     _admission: Planner | None = None
-    _codes: tuple[Tensor, dict[int, Tensor]] | None = None
+    _codes: tuple[Tensor, Tensor, dict[int, Tensor]] | None = None
 
     def prepare(self, setting: Setting) -> tuple[Hypernetwork, Floats]:
         """Embeddings of the nodes of the training graph, an encoder along it, trunk and heads."""
@@ -153,9 +153,9 @@ class GraphServer(LearningServer):
 
     def _everyone(self, server: HypernetworkState, planner: Planner, table: Callable[[], Tensor]) -> Tensor:
         """``z`` of all nodes; those of the last state asked for are at hand: it is asked more than once."""
-        if self._codes is None or self._codes[0] is not server.weights:
-            self._codes = server.weights, {}
-        known = self._codes[1]
+        if self._codes is None or self._codes[0] is not server.weights or self._codes[1] is not server.table:
+            self._codes = server.weights, server.table, {}
+        known = self._codes[2]
         if id(planner) not in known:  # the training graph's, and with newcomers the full one's
             known[id(planner)] = self._encoded(server, table(), planner.everyone())
         return known[id(planner)]
