@@ -209,7 +209,7 @@ def test_files_come_back_as_they_were(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match=r"unknown key 'client.yaml: model'; did you mean 'client.yaml: models'"):
         open_site(tmp_path)
     (tmp_path / "roster.yaml").write_text("- 1\n")
-    with pytest.raises(RequestError, match="needs the keys data, task and clients"):
+    with pytest.raises(RequestError, match="keys and values are expected"):
         read_roster(tmp_path)
 
 

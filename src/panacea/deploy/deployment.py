@@ -12,12 +12,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from panacea.core.files import write_json
-from panacea.core.validation import validated
 from panacea.deploy.serve import Patience
+from panacea.deploy.yaml_file import read_keys
 from panacea.errors import RequestError
 
 __all__ = ["Connection", "Deployment", "ServerSettings", "is_loopback", "read_connection", "read_settings"]
@@ -107,18 +106,7 @@ def read_settings(path: Path, model: type[_Model]) -> _Model:
     Raises:
         RequestError: there is none, or a key is wrong.
     """
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise RequestError(f"{path}: no such file; is this a folder that `panacea federate init` wrote?") from error
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise RequestError(f"{path} cannot be read: {error}") from error
-    if not isinstance(content, dict):
-        raise RequestError(f"{path}: keys and values are expected")
-    try:
-        return validated(model, content, "")
-    except RequestError as error:
-        raise RequestError(f"{path}: {error}") from error
+    return read_keys(path, model, "is this a folder that `panacea federate init` wrote?")
 
 
 def read_connection(folder: Path) -> Connection:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import io
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,10 +16,10 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
 from panacea.core.files import write_atomically
-from panacea.core.validation import validated
 from panacea.data.federation import Federation
 from panacea.data.task import Task
 from panacea.deploy.settings import TaskSettings
+from panacea.deploy.yaml_file import read_keys
 from panacea.errors import RequestError, nearest
 from panacea.graphs import ClientGraph
 from panacea.graphs.files import read_graph
@@ -189,15 +188,7 @@ def read_roster(folder: Path) -> Roster:
         RequestError: a file is missing or wrong.
     """
     path = folder / "roster.yaml"
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise RequestError(f"{path}: cannot be read ({error.strerror})") from None
-    except (yaml.YAMLError, UnicodeDecodeError):
-        raise RequestError(f"{path}: not valid YAML") from None
-    if not isinstance(values, Mapping):
-        raise RequestError(f"{path}: needs the keys data, task and clients")
-    said = validated(RosterFile, {str(key): value for key, value in values.items()}, f"{path.name}: ")
+    said = read_keys(path, RosterFile)
     names = said.clients
     twice = [name for name in names if names.count(name) > 1] if len(set(names)) < len(names) else []
     if twice:

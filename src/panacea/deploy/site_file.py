@@ -8,8 +8,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
 from panacea.core.files import write_atomically
-from panacea.core.validation import validated
-from panacea.errors import RequestError
+from panacea.deploy.yaml_file import read_keys
 
 __all__ = ["SiteFile", "read_site", "save_site"]
 
@@ -34,15 +33,7 @@ def read_site(path: Path) -> SiteFile:
     Raises:
         RequestError: there is no file, or a key is wrong.
     """
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise RequestError(f"{path}: cannot be read ({error.strerror})") from None
-    except (yaml.YAMLError, UnicodeDecodeError):
-        raise RequestError(f"{path}: not valid YAML") from None
-    if not isinstance(values, dict):
-        raise RequestError(f"{path}: needs at least the key name")
-    return validated(SiteFile, {str(key): value for key, value in values.items()}, f"{path.name}: ")
+    return read_keys(path, SiteFile)
 
 
 def save_site(said: SiteFile, path: Path) -> None:
