@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from panacea.errors import RunFailure
 from panacea.experiment.batch import Job, grouped, run_batch
 from panacea.experiment.config import build_config
 from panacea.experiment.experiment import Experiment
-from panacea.experiment.replicas import Meeting, run_together, same_programme
+from panacea.experiment.replicas import Baton, Meeting, run_together, same_programme
 from panacea.experiment.runner import run_experiment
 from panacea.methods import make_method, method_names
 from tests.toy import largest_difference, outcome, toy_experiment
@@ -236,12 +237,40 @@ def test_a_run_that_waits_outside_does_not_hold_up_the_others() -> None:
     thread = threading.Thread(target=waiting)
     with meeting.baton:
         thread.start()
-        meeting.baton.wait(0.1)
-        assert meeting.present == {1}
+        time.sleep(0.05)  # it is in line now, and not further
+        assert meeting.present == {0, 1}
+    while 0 in meeting.present:
+        time.sleep(0.005)
+    with meeting.baton:
         order.append("here")
     thread.join()
     assert order == ["here", "back"]
     assert meeting.present == {0, 1}
+
+
+def test_the_baton_goes_to_those_in_line_one_after_the_other() -> None:
+    baton, held, order = Baton(), [0], list[int]()
+
+    def waiting(number: int) -> None:
+        with baton:
+            held[0] += 1
+            assert held[0] == 1
+            order.append(number)
+            time.sleep(0.002)
+            held[0] -= 1
+
+    threads = [threading.Thread(target=waiting, args=(number,)) for number in range(8)]
+    with baton:
+        for number, thread in enumerate(threads):
+            thread.start()
+            while len(baton._line) <= number:
+                time.sleep(0.001)
+        assert order == []
+    for thread in threads:
+        thread.join()
+    assert order == list(range(8))
+    with baton:  # it is free again
+        pass
 
 
 def test_adaptations_are_programmes_too() -> None:

@@ -11,7 +11,9 @@ be summed in another order). A run that fails or ends leaves the meeting, and th
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import FunctionType
@@ -28,7 +30,49 @@ from panacea.engines.vectorised import Request, VectorisedEngine
 from panacea.experiment.experiment import Experiment
 from panacea.experiment.interrupt import Interrupter
 
-__all__ = ["Meeting", "run_together"]
+__all__ = ["Baton", "Meeting", "run_together"]
+
+
+class Baton:
+    """Held by the one thread that runs, and handed on to the next in line.
+
+    A condition variable would wake all threads at once, of which all but one go back to sleep. In line there is one
+    thread to wake, and the order of the runs is always the same.
+    """
+
+    def __init__(self) -> None:
+        self._guard, self._free = threading.Lock(), True
+        self._line: deque[threading.Lock] = deque()
+
+    def __enter__(self) -> Baton:
+        """Wait for it, behind all others who do."""
+        place = self.place()
+        self.line_up([place])
+        place.acquire()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Hand it on."""
+        with self._guard:
+            if self._line:
+                self._line.popleft().release()
+            else:
+                self._free = True
+
+    @staticmethod
+    def place() -> threading.Lock:
+        """Something to wait at: who acquires it goes on when it was lined up and its turn has come."""
+        place = threading.Lock()
+        place.acquire()
+        return place
+
+    def line_up(self, places: Iterable[threading.Lock]) -> None:
+        """Their turns come one after the other; the first at once, if nobody holds the baton."""
+        with self._guard:
+            self._line.extend(places)
+            if self._free and self._line:
+                self._free = False
+                self._line.popleft().release()
 
 
 @dataclass
@@ -36,18 +80,20 @@ class Meeting:
     """Where the runs of a group meet.
 
     Attributes:
-        baton: held by the one thread that runs; waiting for it or for the others lets go of it.
+        baton: held by the one thread that runs; who waits for the others hands it on.
         present: runs that take part now.
         wanted: what each of those that wait wants to have trained, and up to where its lane must be done before.
+        places: where those that wait do so.
         done: what became of it: the result, or the error.
         lane: of the shared calls.
         left: places in the lanes of runs that are over; they may still use what a shared call made.
         called: the end of the last shared call.
     """
 
-    baton: threading.Condition = field(default_factory=threading.Condition)
+    baton: Baton = field(default_factory=Baton)
     present: set[int] = field(default_factory=set)
     wanted: dict[int, tuple[VectorisedEngine, Request, Mark]] = field(default_factory=dict)
+    places: dict[int, threading.Lock] = field(default_factory=dict)
     done: dict[int, Trained | Exception] = field(default_factory=dict)
     lane: Lane = field(default_factory=Lane)
     left: list[Mark] = field(default_factory=list)
@@ -70,14 +116,19 @@ class Meeting:
     def pause(self, number: int, seconds: float) -> None:
         """Let the others go on while this run waits for somebody outside."""
         self.leave(number)
-        self.baton.wait(seconds)
+        self.baton.__exit__()
+        time.sleep(seconds)
+        self.baton.__enter__()
         self.present.add(number)
 
     def train(self, number: int, engine: VectorisedEngine, request: Request) -> Trained:
         """Wait for the others, then the result."""
         self.wanted[number] = engine, request, mark()
         self._serve()
-        self.baton.wait_for(lambda: number in self.done)
+        if number not in self.done:
+            place = self.places[number] = self.baton.place()
+            self.baton.__exit__()
+            place.acquire()
         wait_for([self.called])
         result = self.done.pop(number)
         if isinstance(result, Exception):
@@ -103,7 +154,7 @@ class Meeting:
             for group in groups:
                 self.done |= _trained(group)
             self.called = mark()
-        self.baton.notify_all()
+        self.baton.line_up(self.places.pop(number) for number in waiting if number in self.places)
 
 
 def _trained(group: dict[int, tuple[VectorisedEngine, Request]]) -> dict[int, Trained | Exception]:
