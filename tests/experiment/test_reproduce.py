@@ -27,6 +27,7 @@ from panacea.experiment.reproduce.library import read_entry
 from panacea.experiment.reproduce.measures import DERIVED, client_metrics
 from panacea.experiment.reproduce.printed import Printed, parse_printed, parse_table
 from panacea.experiment.reproduce.verdict import Measured
+from panacea.report.reproduction import result_tables
 
 NAMES = {
     "panacea-table2", "panacea-table3", "panacea-table4", "panacea-table5", "panacea-figure3", "panacea-figure4",
@@ -279,6 +280,24 @@ def test_best_along_an_axis_where_less_is_better(tmp_path: Path, monkeypatch: py
     (claim,) = check_claims(found)
     assert claim.ours == "holds"
     assert claim.numbers == "1: 9.00, 2: 4.00, 5: 3.00, 10: 2.10, 20: 2.20"
+
+
+def test_a_value_at_which_a_run_failed_is_not_the_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "whereabouts", lambda block, root=None: ("here", ""))
+    made = make_plan(find_entry("ablation-ks"), Request(data=["TPT-48 K_s"], seeds=[0, 1]))
+    values = {"Panacea": {1: 0.009, 2: 0.004, 5: 0.001, 10: 0.0021, 20: 0.0022}}
+    done = _finished(made, tmp_path, values)
+    (five,) = (n for n, one in enumerate(made.planned) if (one.value, one.seed) == (5, 1))
+    done[five] = Finished(done[five].job, None, done[five].directory, "training diverged")
+    found = gather(made, done)
+    (claim,) = check_claims(found)
+    assert claim.ours == "holds"
+    assert claim.numbers == "1: 9.00, 2: 4.00, 5: failed 1 of 2, 10: 2.10, 20: 2.20"
+    assert "failed 1 of 2" in result_tables(found, [claim])[0].markdown()
+    (ten,) = (n for n, one in enumerate(made.planned) if (one.value, one.seed) == (10, 0))
+    done[ten] = Finished(done[ten].job, None, done[ten].directory, "training diverged")
+    (claim,) = check_claims(gather(made, done))
+    assert claim.ours == "does not hold"
 
 
 def test_most_at_one_value(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from panacea.core.files import write_atomically, write_csv, write_json
 from panacea.errors import RequestError
 from panacea.experiment.reproduce import Cell, Checked, Reproduction
 from panacea.experiment.reproduce.entry import Block, Column
-from panacea.experiment.reproduce.verdict import VERDICTS, Measured
+from panacea.experiment.reproduce.verdict import VERDICTS
 from panacea.experiment.table import markdown_table, shown
 
 __all__ = ["TextTable", "block_lines", "cell_record", "json_record", "reasons", "result_tables", "write_reproduction"]
@@ -60,7 +60,7 @@ def _table(found: Reproduction, column: Column) -> TextTable:
         texts = {
             "method": cell.row.name,
             "published": "-" if cell.printed is None else str(cell.printed),
-            "ours ± clients": ours_text(cell.ours),
+            "ours ± clients": ours_text(cell),
             "± seeds": shown(cell.ours.between) if cell.ours else "-",
             "difference": "-" if cell.difference is None else f"{cell.difference:+.2f}",
             "allowed": shown(cell.allowed),
@@ -74,7 +74,7 @@ def _along(title: str, block: Block, cells: Sequence[Cell]) -> TextTable:
     """Methods down, values of the axis across."""
     values = list(dict.fromkeys(cell.value for cell in cells))
     names = list(dict.fromkeys(cell.row.name for cell in cells))
-    by = {(cell.row.name, cell.value): ours_text(cell.ours) for cell in cells}
+    by = {(cell.row.name, cell.value): ours_text(cell) for cell in cells}
     rows = tuple((name, *(by[name, value] for value in values)) for name in names)
     return TextTable(title, (f"{block.axis.key if block.axis else ''}:", *map(str, values)), rows)
 
@@ -100,10 +100,11 @@ def _about(cells: Sequence[Cell]) -> str:
     return "".join(f"; {label}" for label in labels)
 
 
-def ours_text(ours: Measured | None) -> str:
+def ours_text(cell: Cell) -> str:
     """Our mean ± its spread over clients."""
+    ours = cell.ours
     if ours is None:
-        return "-"
+        return cell.failed or "-"
     return shown(ours.mean) + ("" if ours.spread is None else f" ± {shown(ours.spread)}")
 
 

@@ -139,14 +139,17 @@ def _at_least(claim: Claim, column: Column, found: Reproduction) -> Checked:
 
 
 def _best_at(claim: Claim, column: Column, found: Reproduction) -> Checked:
+    """A value at which a run diverged is not the best one."""
     cells = found.of(column.name, claim.row)
     values = {cell.value: round(cell.ours.mean, 2) for cell in cells if cell.ours is not None}
-    if claim.value not in values or len(values) < len(cells):
+    if claim.value not in [cell.value for cell in cells] or any(
+        cell.ours is None and not cell.failed for cell in cells
+    ):
         return _checked(claim, column, cells, None, "")
     sign = 1 if column.higher_is_better else -1
-    best = max(values, key=lambda value: sign * values[value])
-    numbers = ", ".join(f"{value}: {number:.2f}" for value, number in values.items())
-    return _checked(claim, column, cells, sign * (values[claim.value] - values[best]) >= 0, numbers)
+    best = max((sign * value for value in values.values()), default=-math.inf)
+    numbers = ", ".join(f"{cell.value}: {cell.failed or format(values[cell.value], '.2f')}" for cell in cells)
+    return _checked(claim, column, cells, claim.value in values and sign * values[claim.value] >= best, numbers)
 
 
 def _grows(claim: Claim, column: Column, found: Reproduction) -> Checked:

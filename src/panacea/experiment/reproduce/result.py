@@ -67,6 +67,12 @@ class Cell:
         return tolerance(self.printed, self.ours, self.column.block.clients)
 
     @property
+    def failed(self) -> str:
+        """How many of its runs failed, in words; empty where none did."""
+        failed = sum(one.finished.summary is None and one.finished.error is not None for one in self.outcomes)
+        return f"failed {failed} of {len(self.outcomes)}" if failed else ""
+
+    @property
     def decimals(self) -> int:
         """Digits at which numbers of this cell are compared."""
         return 2 if self.printed is None else self.printed.decimals
