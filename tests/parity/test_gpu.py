@@ -10,8 +10,10 @@ import pytest
 import torch
 
 from panacea.engines.drawing import DrawGraphs
+from panacea.engines.layers import gru_cell
 from panacea.engines.rows import Party, Rows
 from panacea.engines.vectorised import VectorisedEngine
+from panacea.experiment import experiment as experiment_module
 from panacea.experiment.batch import Job, run_batch
 from panacea.experiment.config import build_config
 from panacea.experiment.experiment import Experiment
@@ -150,8 +152,25 @@ def test_captured_steps_equal_those_taken_one_by_one() -> None:
     assert torch.equal(*params)
 
 
+def test_gates_by_the_gpus_own_kernel() -> None:
+    """First and second derivatives equal those of the formulas, which the same layer uses on a CPU."""
+    found = []
+    for device in ("cpu", "cuda"):
+        torch.manual_seed(0)
+        given = [torch.randn(*shape, dtype=torch.float64) for shape in ((3, 4, 2), (3, 4, 5), (3, 15, 2), (3, 15, 5))]
+        given = [one.to(device).requires_grad_() for one in (*given, *torch.randn(2, 3, 15, dtype=torch.float64))]
+        state = gru_cell(*given[:4], given[4], given[5])
+        first = torch.autograd.grad(state.square().sum(), given, create_graph=True)
+        second = torch.autograd.grad(sum((one.square().sum() for one in first), state.new_zeros(())), given)
+        found.append([one.detach().cpu() for one in (state, *first, *second)])
+    for ours, reference in zip(*found, strict=True):
+        assert torch.allclose(ours, reference, rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize("target", TARGETS)
-def test_targets(target: str) -> None:
+@pytest.mark.parametrize("traced", [False, True])
+def test_targets(target: str, traced: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(experiment_module, "_TRACE_FROM", 1 if traced else 10**9)  # recurrences are recorded, too
     results = []
     for device, how in (("cpu", "sequential"), ("cuda", "vectorised")):
         federation, module = TARGETS[target]()

@@ -6,7 +6,7 @@ would have sent had it trained nothing, with trust 0, and the reason is kept.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -66,8 +66,7 @@ def screen(
         judged = refuse(judged, torch.tensor(sound, device=cohort.trust.device), sent, reason, cohort)
     came = [*_sent(judged.uploads), judged.statistics]
     limits = [*(LIMIT for _ in came[1:]), LIMIT**2]
-    within = [_within(leaf, limit) for leaf, limit in zip(came, limits, strict=True) if leaf.numel()]
-    if not within or bool(torch.stack(within).all()):  # nearly always
+    if _within(came, limits):  # nearly always
         return judged
     largest = torch.cat([_largest(leaf) for leaf in came], dim=1)
     usual = torch.cat([_largest(leaf) for leaf in (*_sent(unchanged), sent)], dim=1).clamp_min(1)
@@ -81,10 +80,15 @@ def _sent(tree: Tree) -> list[Tensor]:
     return [leaf for _, leaf in named_leaves(tree, travelling=True)]
 
 
-def _within(leaf: Tensor, limit: float) -> Tensor:
-    """Whether all values are; one pass for all rows, and NaN is passed on to both ends."""
-    low, high = torch.aminmax(leaf)
-    return (low >= -limit) & (high <= limit)
+def _within(came: Sequence[Tensor], limits: Sequence[float]) -> bool:
+    """Whether all values are; one pass for all rows, and NaN is passed on to both ends. A GPU is asked once."""
+    bounded = [(torch.aminmax(leaf), limit) for leaf, limit in zip(came, limits, strict=True) if leaf.numel()]
+    if not bounded:
+        return True
+    ends = torch.stack([end for pair, _ in bounded for end in pair]).tolist()
+    return all(
+        -limit <= low and high <= limit for low, high, (_, limit) in zip(ends[::2], ends[1::2], bounded, strict=True)
+    )
 
 
 def _largest(leaf: Tensor) -> Tensor:

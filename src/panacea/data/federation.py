@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -101,15 +102,15 @@ class Federation:
         """The data set's name, and what part of it this is."""
         return f"{self.name} ({self.partial})" if self.partial else self.name
 
-    @property
+    @cached_property
     def train_ids(self) -> npt.NDArray[np.int64]:
-        """Clients that may be sampled in training, in order."""
-        return np.flatnonzero(~self.novel).astype(np.int64)
+        """Clients that may be sampled in training, in order; found once, as every round asks for them."""
+        return np.flatnonzero(~self.novel)
 
-    @property
+    @cached_property
     def novel_ids(self) -> npt.NDArray[np.int64]:
         """Clients held out of training, in order."""
-        return np.flatnonzero(self.novel).astype(np.int64)
+        return np.flatnonzero(self.novel)
 
     def counts(self, split: str) -> npt.NDArray[np.int64]:
         """Samples of every client in a split, ``[clients]``."""

@@ -98,7 +98,8 @@ class VectorisedEngine:
         self.forward = build_forward(target, forward)
         fast = self.forward.kind != "loop"
         self.recurrent = any(isinstance(m, nn.RNNBase | nn.RNNCellBase) for m in target.original.modules())
-        recorded = traced and fast
+        # a captured graph has no use for straight-line code, but for a recurrence's merged sums
+        recorded = traced and fast and (samples.device.type == "cpu" or self.recurrent)
         self.kernel: Kernel = TracedKernel(self._block_gradient, self.recurrent) if recorded else self._block_gradient
         self.graphs = StepGraphs() if captured and fast and samples.device.type == "cuda" else None
         self.draws = DrawGraphs()

@@ -176,7 +176,7 @@ class Experiment:
             local,
             block=config.block or 1,
             device=torch.device(config.device),
-            traced=config.device == "cpu" and (config.rounds or 0) * int(np.max(steps)) >= _TRACE_FROM,
+            traced=(config.rounds or 0) * int(np.max(steps)) >= _TRACE_FROM,
             captured=config.engine_keys.capture,
             precision=config.engine_keys.precision,
             server=server_device(config.engine_keys.server, self.target, self.method.averages, config.device),
