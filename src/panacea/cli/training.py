@@ -121,9 +121,11 @@ def summary_lines(summary: dict[str, Any]) -> list[str]:
             "a smaller server_lr may help"
         )
     mib = 2**20
-    speed = summary["rounds_per_second"]
+    speed, peak = summary["rounds_per_second"], summary.get("peak_memory")
     lines.append(
         f"sent {summary['bytes_down'] / mib:.2f} MiB down, {summary['bytes_up'] / mib:.2f} MiB up; "
-        f"{summary['train_seconds']:.1f} s of training" + (f", {speed:.1f} rounds/s" if speed else "")
+        f"{summary['train_seconds']:.1f} s of training"
+        + (f", {speed:.1f} rounds/s" if speed else "")
+        + (f"; at most {peak / 1e9:.1f} GB of {'the GPU' if summary['device'] != 'cpu' else 'memory'}" if peak else "")
     )
     return lines

@@ -14,6 +14,7 @@ from panacea.evaluation.evaluate import Evaluation
 from panacea.evaluation.metrics import fairness, mean, spread, worst_decile
 from panacea.experiment.damage import client_hops, hop_cell
 from panacea.experiment.experiment import Experiment
+from panacea.experiment.memory import peak_memory
 from panacea.experiment.relations import graph_summary
 from panacea.experiment.rundir import RunDirectory
 from panacea.experiment.views import write_views
@@ -70,6 +71,7 @@ def summarised(experiment: Experiment) -> dict[str, Any]:
         "bytes_up": numbers["bytes_up"],
         "train_seconds": seconds,
         "rounds_per_second": (config.rounds or 0) / seconds if seconds else None,
+        "peak_memory": peak_memory(config.device),
         "engine": config.engine.name,
         "device": config.device,
     }

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import resource
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -14,6 +12,7 @@ from typing import Any
 import torch
 
 from panacea.errors import PanaceaError, unknown
+from panacea.experiment.memory import peak_memory
 from panacea.experiment.speed.engines import LOOPS, engine_keys
 from panacea.experiment.speed.measuring import Runner, interleave
 from panacea.experiment.speed.replicas import measure_replicas
@@ -166,11 +165,7 @@ def large_round(clients: int, repeats: int, device: str) -> Point:
     work = dataclasses.replace(find_workload("W1"), method="panacea")
     runner = EngineRunner(experiment_of(work, {"engine": "vectorised"}, device, points_federation(clients, 10)))
     timings, _ = interleave({"vectorised": runner}, repeats)
-    unit = 1 if sys.platform == "darwin" else 1024
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-    if device == "cuda":
-        peak = torch.cuda.max_memory_allocated()
-    return Point(clients, {"vectorised": 1e3 * timings["vectorised"].median}, peak)
+    return Point(clients, {"vectorised": 1e3 * timings["vectorised"].median}, peak_memory(device))
 
 
 def _replicas(plan: Plan, tell: Callable[[str], None]) -> Curve:
