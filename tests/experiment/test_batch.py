@@ -51,7 +51,9 @@ class _Heard(Listener):
 
 def _without_clock(summary: Mapping[str, Any] | None) -> dict[str, Any]:
     assert summary is not None
-    return {key: value for key, value in summary.items() if key not in ("train_seconds", "rounds_per_second", "peak_memory")}
+    return {
+        key: value for key, value in summary.items() if key not in ("train_seconds", "rounds_per_second", "peak_memory")
+    }
 
 
 def test_the_same_numbers_in_one_process_and_in_two(tmp_path: Path) -> None:

@@ -32,7 +32,8 @@ class Point:
 
     Attributes:
         size: what grows.
-        ms: milliseconds of a round by engine; for `replicas` of all seeds together, by workload.
+        ms: milliseconds of a round by engine; for `replicas` of all seeds together, by workload, and of local
+            training alone.
         memory: peak bytes of the process (CPU) or of the device (CUDA), where it was measured.
         scaled: engines measured with fewer clients and multiplied.
     """
@@ -170,14 +171,14 @@ def large_round(clients: int, repeats: int, device: str) -> Point:
 
 def _replicas(plan: Plan, tell: Callable[[str], None]) -> Curve:
     """Rounds of several seeds in lock-step; in place of engines there are workloads."""
-    title = "seeds in lock-step (FedAvg; a round of all of them)"
+    title = "seeds in lock-step (FedAvg; a round of all of them, and of it local training, one call)"
     works = ("W1", "W2") if plan.device == "cuda" else ("W1",)
-    points, notes = [], []
+    points = []
     for size in plan.sizes("replicas"):
-        found = {key: measure_replicas(key, size, 3 * plan.repeats, plan.device) for key in works}
-        if None in found.values():
-            notes.append("this version cannot train seeds in lock-step")
-            break
-        points.append(Point(size, {key: 1e3 * (seconds or 0.0) for key, seconds in found.items()}))
+        ms: dict[str, float] = {}
+        for key in works:
+            found = measure_replicas(key, size, 3 * plan.repeats, plan.device)
+            ms |= {key: 1e3 * found.round, f"{key} training": 1e3 * found.call}
+        points.append(Point(size, ms))
         tell(f"replicas {size}")
-    return Curve("replicas", title, tuple(points), tuple(notes))
+    return Curve("replicas", title, tuple(points))

@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
+import itertools
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from panacea.core.round import run_round
 from panacea.errors import RunFailure
-from panacea.experiment.speed.measuring import WARM_UP, settle
+from panacea.experiment.replicas import Meeting, run_together
+from panacea.experiment.speed.measuring import WARM_UP, settle, timed
 from panacea.experiment.speed.workloads import experiment_of, find_workload
 
-__all__ = ["measure_replicas"]
-
-_MODULE = "panacea.experiment.replicas"
+__all__ = ["Together", "measure_replicas"]
 
 
-def measure_replicas(key: str, seeds: int, repeats: int, device: str) -> float | None:
-    """Median seconds of a round in which all seeds of a workload advance; None where this version cannot.
+@dataclass(frozen=True)
+class Together:
+    """Median seconds of several seeds.
+
+    Attributes:
+        round: in which all of them advance.
+        call: of it, local training of all of them, which is one call.
+    """
+
+    round: float
+    call: float
+
+
+def measure_replicas(key: str, seeds: int, repeats: int, device: str) -> Together:
+    """The time of a round in which all seeds of a workload advance.
 
     Args:
         key: the workload.
@@ -31,14 +43,27 @@ def measure_replicas(key: str, seeds: int, repeats: int, device: str) -> float |
     Raises:
         RunFailure: a run could not train.
     """
-    if importlib.util.find_spec(_MODULE) is None:
-        return None
     work = find_workload(key)
     experiments = [experiment_of(work, {"engine": "vectorised"}, device, seed=seed) for seed in range(seeds)]
     ends: list[float] = []
+    calls: list[float] = []
     errors: list[Exception] = []
+    engine: Any = experiments[0].engine  # the first run's trains for all of them
+    alone = engine.train_together
 
-    def run(number: int, meeting: Any, stop: Callable[[], bool]) -> None:
+    def train_together(requests: Any) -> Any:
+        trained = None
+
+        def work() -> None:
+            nonlocal trained
+            trained = alone(requests)
+
+        calls.append(timed(device, work))
+        return trained
+
+    engine.train_together = train_together
+
+    def run(number: int, meeting: Meeting, stop: Callable[[], bool]) -> None:
         experiment = experiments[number]
         try:
             meeting.join(number, experiment)
@@ -51,7 +76,8 @@ def measure_replicas(key: str, seeds: int, repeats: int, device: str) -> float |
         except Exception as error:  # raised again where somebody hears it
             errors.append(error)
 
-    importlib.import_module(_MODULE).run_together(range(seeds), run)
+    run_together(range(seeds), run)
     if errors:
         raise RunFailure(f"{seeds} seeds of {key}: {errors[0]}") from errors[0]
-    return statistics.median(end - begin for begin, end in zip(ends[WARM_UP - 1 :], ends[WARM_UP:], strict=False))
+    rounds = [end - begin for begin, end in itertools.pairwise(ends[WARM_UP - 1 :])]
+    return Together(statistics.median(rounds), statistics.median(calls[WARM_UP:]))
