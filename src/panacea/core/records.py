@@ -93,8 +93,8 @@ def leaves(tree: Tree) -> list[Tensor]:
 def _collect(tree: Tree, found: list[Tensor]) -> None:
     if isinstance(tree, Tensor):
         found.append(tree)
-    elif isinstance(tree, tuple | list):
-        for child in tree:
+    elif isinstance(tree, tuple | list | dict):  # a network's outputs may be anything
+        for child in tree.values() if isinstance(tree, dict) else tree:
             _collect(child, found)
     elif type(tree) in _fields:
         for name, _ in _fields[type(tree)]:
