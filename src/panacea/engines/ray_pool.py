@@ -49,8 +49,8 @@ class RayPool:
         size: how many; orders are cut by it, so it never changes within a run.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
-        self.session: RaySession = connect(cluster.address, "engine.address", cluster.workers)
+    def __init__(self, cluster: Cluster, note: Callable[[str], None]) -> None:
+        self.session: RaySession = connect(cluster.address, "engine.address", cluster.workers, note)
         room = max(1, self.session.cpus // cluster.threads)
         self.size = cluster.workers or min(room, cluster.most)
         if self.size > room and not self.session.private:
