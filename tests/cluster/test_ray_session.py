@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import socket
 import subprocess
 import sys
@@ -142,6 +143,36 @@ def test_an_address_where_nobody_listens_is_one_line(
             assert run_command_line([*words, "data=fl60", "rounds=1"]) == 2
             (line,) = capsys.readouterr().err.splitlines()
             assert f"={address}: nobody answers there" in line
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["compare", "data=fl60", "methods=fedavg", "seeds=0", "--cluster", "local"],
+        ["sweep", "quick", "--cluster", "local"],
+        ["reproduce", "panacea-table2", "--quick", "data=fl60", "methods=fedavg", "--cluster", "local", "--quiet"],
+        ["run", "data=fl60", "method=fedavg", "engine=ray"],
+        ["bench", "--quick", "--ray"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_without_the_extra_it_is_one_line(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    real = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: None if name == "ray" else real(name, *more))
+    monkeypatch.chdir(tmp_path)
+    assert run_command_line(words) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith("needs Ray: pip install 'panacea-fl[cluster]'")
+
+
+@pytest.mark.parametrize("address", ["", "nonsense", "127.0.0.1:"])
+def test_what_is_no_address_is_refused(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty one, too: it is a variable of a script that was not set, and no wish for a private Ray."""
+    monkeypatch.setattr(ray_session, "_current", None)  # of other tests
+    with pytest.raises(RequestError, match="give auto, local or host:port"):
+        ray_session.connect(address, "--cluster")
 
 
 def test_bench_measures_it_beside_the_others(

@@ -124,7 +124,7 @@ def connect(
     """
     global _current  # noqa: PLW0603
     require_ray(key)
-    wanted = address or LOCAL
+    wanted = LOCAL if address is None else address
     if wanted.startswith("ray://"):
         raise RequestError(f"{key}={wanted}: run the command on a node of the cluster, and give auto or host:port")
     if _current is None:
