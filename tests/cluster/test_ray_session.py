@@ -11,13 +11,15 @@ import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from panacea.cli import run_command_line
-from panacea.engines import ray_folder, ray_session
+from panacea.engines import ray_folder, ray_pool, ray_session
 from panacea.engines.ray_folder import PrivateFolder, in_turn
+from panacea.engines.ray_pool import Cluster, RayPool
 from panacea.engines.ray_session import RaySession
 from panacea.errors import RequestError, RunFailure
 from panacea.experiment.speed import workloads
@@ -127,6 +129,47 @@ def test_two_private_rays_start_at_the_same_time() -> None:
     both = [subprocess.Popen([sys.executable, "-c", words], stdout=subprocess.PIPE, text=True) for _ in range(2)]
     assert [one.communicate(timeout=240)[0] for one in both] == ["1\n", "1\n"]
     assert [one.returncode for one in both] == [0, 0]
+
+
+class _Full:
+    """Stands for a cluster whose other machine has died: an actor that asks for a CPU never begins."""
+
+    def __init__(self) -> None:
+        self.asked, self.killed = list[int](), list[int]()
+        self.exceptions = SimpleNamespace(**dict.fromkeys(_FATAL, KeyError))
+
+    def remote(self, kind: type) -> Any:
+        def options(num_cpus: int, max_restarts: int) -> Any:
+            return SimpleNamespace(remote=lambda: self.actor(num_cpus))
+
+        return SimpleNamespace(options=options)
+
+    def actor(self, cpus: int) -> Any:
+        self.asked.append(cpus)
+        return SimpleNamespace(cpus=cpus, process=SimpleNamespace(remote=lambda: cpus))
+
+    def wait(self, answers: list[int], **options: Any) -> tuple[list[int], list[int]]:
+        return [one for one in answers if not one], [one for one in answers if one]
+
+    def get(self, answer: int) -> int:
+        assert answer == 0, "it would wait for ever"
+        return 4711
+
+    def kill(self, actor: Any) -> None:
+        self.killed.append(actor.cpus)
+
+
+_FATAL = ("RayActorError", "NodeDiedError", "WorkerCrashedError", "ObjectLostError")
+
+
+def test_where_a_machine_has_died_with_its_room_the_new_worker_shares(monkeypatch: pytest.MonkeyPatch) -> None:
+    full, notes = _Full(), list[str]()
+    session = SimpleNamespace(ray=full, private=False, cpus=2, workers={})
+    monkeypatch.setattr(ray_pool, "connect", lambda *arguments: session)
+    worker = RayPool(Cluster(workers=2, address="auto"), notes.append)._successor(notes.append)
+    assert worker.process == 4711
+    assert (full.asked, full.killed) == ([1, 0], [1])
+    assert notes == ["the cluster has no room for a new Ray worker; it shares the CPUs of the others"]
 
 
 def test_an_address_where_nobody_listens_is_one_line(
