@@ -19,6 +19,7 @@ from panacea.experiment import _ray_crew
 from panacea.experiment.batch import STOPPED_EARLY, Finished, Job, Listener, run_batch
 from panacea.experiment.comparison import run_comparison
 from panacea.experiment.config import build_config
+from panacea.experiment.interrupt import Interrupted
 from panacea.experiment.planning import plan_comparison
 from tests.toy import wait_for_first_round
 
@@ -109,6 +110,39 @@ def test_the_runs_of_a_killed_worker_go_on_and_those_that_are_done_stay_so(tmp_p
     assert again.reused
     assert there.stat().st_mtime_ns == kept  # finished runs are read, not repeated
     assert new.error == STOPPED_EARLY
+
+
+class _Impatient(_Heard):
+    """Presses Ctrl-C at the second line of the second job."""
+
+    def on_progress(self, number: int, line: Mapping[str, Any]) -> None:
+        super().on_progress(number, line)
+        if number == 1 and line["round"] == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_after_ctrl_c_the_same_batch_repeats_nothing(tmp_path: Path) -> None:
+    keys = {"checkpoint_every": 1, "eval_every": 1, "rounds": 6}
+
+    def run(out: Path, listener: Listener | None = None, cluster: str | None = "local") -> list[Finished]:
+        jobs = jobs_in(out, **keys)  # `stop`, so that a run waits at each line for its answer
+        return run_batch(
+            jobs, workers=1, pages=False, listener=listener, cluster=cluster, stop=lambda number, line: False
+        )
+
+    with pytest.raises(Interrupted, match="1 of 2 runs are done"):
+        run(tmp_path / "a", _Impatient())
+    (done,) = (path.parent for path in (tmp_path / "a").glob("*/summary.json"))
+    before = {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in done.glob("*.json*")}
+    heard = _Heard()
+    first, second = run(tmp_path / "a", heard)
+    assert first.reused
+    assert not second.reused
+    assert {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in done.glob("*.json*")} == before
+    assert min(line["round"] for line in heard.lines) > 2, "the second one began anew"
+    for found, expected in zip((first, second), run(tmp_path / "b", cluster=None), strict=True):
+        assert (found.directory / "metrics.jsonl").read_bytes() == (expected.directory / "metrics.jsonl").read_bytes()
+        assert len((found.directory / "timings.jsonl").read_text().splitlines()) == 6, "a round was trained twice"
 
 
 def test_a_wrong_request_is_one_line(tmp_path: Path) -> None:

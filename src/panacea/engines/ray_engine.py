@@ -75,7 +75,7 @@ class RayEngine:
     def pool(self) -> RayPool:
         """The workers; the first call starts them."""
         if self._pool is None:
-            pool = RayPool(self.cluster)
+            pool = RayPool(self.cluster, self.note)
             self._pool, self._lost = pool, weakref.finalize(self, pool.session.forget)
             self._lost.atexit = False
             pool.start(self.note)

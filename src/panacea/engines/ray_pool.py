@@ -49,8 +49,8 @@ class RayPool:
         size: how many; orders are cut by it, so it never changes within a run.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
-        self.session: RaySession = connect(cluster.address, "engine.address", cluster.workers)
+    def __init__(self, cluster: Cluster, note: Callable[[str], None]) -> None:
+        self.session: RaySession = connect(cluster.address, "engine.address", cluster.workers, note)
         room = max(1, self.session.cpus // cluster.threads)
         self.size = cluster.workers or min(room, cluster.most)
         if self.size > room and not self.session.private:
@@ -59,8 +59,8 @@ class RayPool:
                 f"engine.workers={self.size}: the cluster has room for {room} (with threads={cluster.threads} each)"
             )
         # a private Ray has no other users to share CPUs with, so that nothing need ever wait for one
-        options = {"num_cpus": 0 if self.session.private else cluster.threads, "max_restarts": 0}
-        self._class: Any = self.session.ray.remote(RowWorker).options(**options)
+        self._cpus = 0 if self.session.private else cluster.threads
+        self._class: Any = self.session.ray.remote(RowWorker)
         self._workers: list[_Worker] = self.session.workers.setdefault(cluster.threads, [])
 
     def stored(self, content: object, name: str = "") -> Parcel:
@@ -70,7 +70,7 @@ class RayPool:
 
     def start(self, note: Callable[[str], None]) -> None:
         """Start the workers that are missing, and wait until they are there."""
-        new = [_Worker(self._class.remote()) for _ in range(self.size - len(self._workers))]
+        new = [_Worker(self._made(self._cpus)) for _ in range(self.size - len(self._workers))]
         if not new:
             return
         self._workers += new
@@ -80,6 +80,21 @@ class RayPool:
             note(f"{len(there)} of {len(new)} Ray workers have begun; waiting for room in the cluster")
         for worker, answer in zip(new, asked, strict=True):
             worker.process = self._process(answer)
+
+    def _made(self, cpus: int) -> Any:
+        return self._class.options(num_cpus=cpus, max_restarts=0).remote()
+
+    def _successor(self, note: Callable[[str], None]) -> _Worker:
+        """A new worker for a dead one; where its machine went with it, the others may have no room left."""
+        new = self._made(self._cpus)
+        asked = new.process.remote()
+        there, _ = self.session.ray.wait([asked], timeout=_PATIENCE)
+        if not there and not self.session.private:
+            self.session.ray.kill(new)
+            note("the cluster has no room for a new Ray worker; it shares the CPUs of the others")
+            new = self._made(0)
+            asked = new.process.remote()
+        return _Worker(new, self._process(asked))
 
     def _process(self, answer: Any) -> int | None:
         """The number of a worker's process; one that is dead already is replaced when it is asked for something."""
@@ -119,8 +134,7 @@ class RayPool:
                         f"{deaths} Ray workers died over the same clients, often of too little memory"
                     ) from error
                 dead = self._workers[number].process
-                new = self._class.remote()
-                self._workers[number] = _Worker(new, self._process(new.process.remote()))
+                self._workers[number] = self._successor(note)
                 named = "" if dead is None else f" (process {dead})"
                 note(f"Ray worker {number}{named} died; a new one does its work again, with the same result")
                 waiting = self._sent(number, what, order)

@@ -15,19 +15,27 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from panacea.engines.ray_folder import PrivateFolder
-from panacea.errors import RequestError
+from panacea.engines.ray_folder import PrivateFolder, in_turn
+from panacea.errors import RequestError, RunFailure
 
 __all__ = ["RaySession", "connect", "kept_open", "require_ray"]
 
 LOCAL = "local"
 _SETTINGS = b"\x04"  # the kind of the first frame that either side of HTTP/2 sends
 _GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0" + _SETTINGS + b"\0\0\0\0\0"
+_QUIET = {"logging_level": "error", "log_to_driver": False}
+_TRIES = 3  # to start a private Ray
+_PATIENCE = 60.0  # seconds until others on this machine have started theirs
+_SLOW = {  # Ray gives its parts seconds to find each other, too few where many want the cores
+    "RAY_gcs_rpc_server_connect_timeout_s": "60",
+    "RAY_gcs_server_port_wait_time_s": "120",
+}
 _TOKEN = secrets.token_hex(32)  # of this process' private Rays: in no file, and the same for all, for Ray keeps it
 
 
@@ -98,7 +106,9 @@ _imported_by_us = False
 _keepers = 0
 
 
-def connect(address: str | None, key: str, cpus: int | None = None) -> RaySession:
+def connect(
+    address: str | None, key: str, cpus: int | None = None, note: Callable[[str], None] = warnings.warn
+) -> RaySession:
     """The connection; call `release` when done.
 
     Args:
@@ -106,17 +116,19 @@ def connect(address: str | None, key: str, cpus: int | None = None) -> RaySessio
             ``host:port``.
         key: what a user called it, for errors.
         cpus: workers that a private Ray is to have room for.
+        note: told what a user should know.
 
     Raises:
         RequestError: nobody answers, or this process is connected elsewhere.
+        RunFailure: a private Ray does not start.
     """
     global _current  # noqa: PLW0603
     require_ray(key)
-    wanted = address or LOCAL
+    wanted = LOCAL if address is None else address
     if wanted.startswith("ray://"):
         raise RequestError(f"{key}={wanted}: run the command on a node of the cluster, and give auto or host:port")
     if _current is None:
-        _current = _opened(wanted, key, cpus)
+        _current = _opened(wanted, key, cpus, note)
     elif _current.address != wanted and not _current.foreign:
         raise RequestError(f"{key}={wanted}: this process is connected to the Ray '{_current.address}' already")
     _current.users += 1
@@ -136,14 +148,12 @@ def kept_open() -> Iterator[None]:
             _current.close()
 
 
-def _opened(wanted: str, key: str, cpus: int | None) -> RaySession:
+def _opened(wanted: str, key: str, cpus: int | None, note: Callable[[str], None]) -> RaySession:
     global _imported_by_us  # noqa: PLW0603
-    options: dict[str, Any] = {"logging_level": "error", "log_to_driver": False}
-    folder, names = None, {"RAY_USAGE_STATS_ENABLED": "0"}
+    names = {"RAY_USAGE_STATS_ENABLED": "0"}
     chosen = {"RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & os.environ.keys()
     if wanted == LOCAL:
-        folder = PrivateFolder()
-        options |= {"address": LOCAL, "num_cpus": cpus, "include_dashboard": False, "_temp_dir": str(folder.path)}
+        names |= _SLOW
         if "ray" not in sys.modules:
             _imported_by_us = True
         if _imported_by_us:  # Ray reads these when it is imported; whoever did so before us has chosen otherwise
@@ -152,30 +162,65 @@ def _opened(wanted: str, key: str, cpus: int | None) -> RaySession:
                 names |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": _TOKEN}
     else:
         _refuse_silence(wanted, key)
-        options["address"] = wanted
         if not chosen and (Path.home() / ".ray" / "auth_token").exists():
             names |= {"RAY_AUTH_MODE": "token"}  # as `ray start` does, and Ray itself where the address is auto
     with _environment(names), _handlers_kept():
         import ray  # noqa: PLC0415  (heavy, and it reads the environment when it is imported)
 
         if ray.is_initialized():
-            if folder is not None:
-                folder.remove()
             return RaySession(ray, wanted, foreign=True)
-        try:
-            with contextlib.nullcontext() if wanted == LOCAL else _stderr_silenced():
-                ray.init(**options)
-        except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-            if folder is not None:
-                folder.remove()
-            why = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
-            raise RequestError(
-                f"{key}={wanted}: no connection to Ray ({why}); `ray start --head` starts a cluster; "
-                "one with tokens needs RAY_AUTH_MODE=token"
-            ) from error
-    session = RaySession(ray, wanted, folder=folder)
+        if wanted == LOCAL:
+            session = RaySession(ray, wanted, folder=_started(ray, cpus, note))
+        else:
+            _joined(ray, wanted, key)
+            session = RaySession(ray, wanted)
     atexit.register(session.close)  # before Ray's own, which was registered before
     return session
+
+
+def _started(ray: Any, cpus: int | None, note: Callable[[str], None]) -> PrivateFolder:
+    """Start a private Ray; on a busy machine it may need more than one try. Returns its folder."""
+    for number in range(1, _TRIES + 1):
+        folder = PrivateFolder()
+        options = {"num_cpus": cpus, "include_dashboard": False, "_temp_dir": str(folder.path)}
+        try:
+            with in_turn(_PATIENCE):
+                ray.init(address=LOCAL, **options, **_QUIET)
+                ray.cluster_resources()  # connects a part that would otherwise do so later, and may fail
+        except BaseException as error:
+            with contextlib.suppress(Exception):
+                ray.shutdown()
+            folder.evict()
+            folder.remove()
+            if not isinstance(error, Exception):  # Ctrl-C
+                raise
+            if number == _TRIES:
+                raise RunFailure(f"Ray does not start here ({_why(error)}); {_TRIES} tries") from error
+            note(f"Ray did not start ({_why(error)}), often because the machine is busy; try {number + 1} of {_TRIES}")
+        else:
+            return folder
+    raise AssertionError("a try succeeds or the last one raises")
+
+
+def _joined(ray: Any, address: str, key: str) -> None:
+    """Connect to a cluster."""
+    try:
+        with _stderr_silenced():
+            ray.init(address=address, **_QUIET)
+            ray.cluster_resources()
+    except Exception as error:  # Ray raises exceptions of that very class, too
+        with contextlib.suppress(Exception):
+            ray.shutdown()
+        raise RequestError(
+            f"{key}={address}: no connection to Ray ({_why(error)}); `ray start --head` starts a cluster; "
+            "one with tokens needs RAY_AUTH_MODE=token"
+        ) from error
+
+
+def _why(error: Exception) -> str:
+    """The first sentence of what Ray says."""
+    said = (str(error).splitlines() or [type(error).__name__])[0]
+    return said.partition(". ")[0].rstrip(".")
 
 
 def _refuse_silence(address: str, key: str) -> None:

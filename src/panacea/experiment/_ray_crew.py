@@ -13,6 +13,7 @@ import secrets
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -189,7 +190,7 @@ def run_on_cluster(
     given: Given,
 ) -> list[Finished]:
     """See `run_batch`."""
-    session = connect(address, "--cluster", workers)
+    session = connect(address, "--cluster", workers, partial(listener.on_note, 0))
     markers = _marked({job.config.out for job in jobs})
     try:
         around = _Surroundings(
