@@ -26,6 +26,7 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, 
 from flwr.supercore.task_identity import TaskIdentity
 
 from panacea.cli import run_command_line
+from panacea.data.task import Task
 from panacea.deploy import security
 from panacea.deploy.deployment import Deployment, ServerSettings
 from panacea.deploy.deployment_files import add_client, body_limit
@@ -411,4 +412,4 @@ def test_samples_are_each_clients_own(tmp_path: Path) -> None:
         tmp_path / "fed" / "roster" / "graph.npz"
     )
     with pytest.raises(FileExistsError):
-        add_client(Deployment(tmp_path / "fed"), "0")
+        add_client(Deployment(tmp_path / "fed"), "0", Task("classification", (2,), classes=2))

@@ -26,6 +26,8 @@ from panacea.deploy.deployment_files import renew_certificate
 from panacea.deploy.flower_link import LinkKeeper
 from panacea.deploy.flower_node import NodeKeeper
 from panacea.deploy.processes import hold
+from panacea.deploy.site import open_site
+from panacea.deploy.site_data import check_samples
 from panacea.errors import RequestError, RunFailure
 from panacea.experiment.interrupt import Interrupted
 from panacea.experiment.rundir import RunBusy
@@ -363,6 +365,51 @@ def test_a_client_without_its_papers_does_not_start(
     assert len(error.strip().splitlines()) == 1
     with pytest.raises(RequestError, match=words):
         NodeKeeper(deployment.client("0")).__enter__()
+
+
+SHAPE = "beside the target '{}', but the run's have (2,)"
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "words"),
+    [
+        ("data.csv", b"a,b,target\n1,2,0\n3,nan,1\n", "data/data.csv line 3, column 'b': nan is not a finite number"),
+        ("data.csv", b"a,b,target\n1,2,0\n3,,1\n", "data/data.csv line 3, column 'b': the value is missing"),
+        ("data.csv", b"a,b,c,target\n1,2,3,0\n", f"has inputs of shape (3,) {SHAPE.format('target')}"),
+        ("data.csv", b"a,b\n1,0\n2,1\n", f"has inputs of shape (1,) {SHAPE.format('b')}"),  # no target column
+        ("data.csv", b"a,b,target\n1,2,7\n", "label 7 is outside 0..1"),
+        ("task.yaml", b"target: power\n", "has no target column 'power'"),
+        ("data.npz", None, "holds several of data.npz, data.csv"),
+        ("data.csv", None, "has none of data.npz, data.csv, data.parquet"),
+    ],
+)
+def test_a_client_whose_samples_do_not_fit_does_not_start(
+    deployment: Deployment, capsys: pytest.CaptureFixture[str], file: str, content: bytes | None, words: str
+) -> None:
+    """Said in one line when it starts, and not only when it is first asked."""
+    data = deployment.client("0") / "data"
+    if file != "data.npz":
+        (data / "data.npz").unlink()
+    (data / "task.yaml").unlink()
+    (data / "data.csv").write_bytes(b"a,b,target\n1,2,0\n2,3,1\n")
+    if content is not None:
+        (data / file).write_bytes(content)
+    elif file == "data.csv":
+        (data / file).unlink()
+    assert run_command_line(["federate", "client", str(deployment.client("0"))]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: client '0', data in ")
+    assert words in error
+    assert len(error.strip().splitlines()) == 1
+    assert not (deployment.client("0") / "flower").exists()  # nothing was started
+
+
+def test_samples_that_fit_are_let_through(deployment: Deployment) -> None:
+    site = open_site(deployment.client("0"))
+    check_samples(site, deployment.client("0"))
+    (deployment.client("0") / "expected.yaml").write_text("kind: classification\ninputs: [5]\nclasses: 2\n")
+    with pytest.raises(RequestError, match=r"samples have shape \(2,\), the task says \(5,\)"):
+        check_samples(site, deployment.client("0"))
 
 
 def test_papers_of_another_kind(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from panacea.deploy.deployment import Deployment
 from panacea.deploy.deployment_files import add_client
 from panacea.deploy.flower_node import NodeKeeper
 from panacea.deploy.processes import Child
+from panacea.deploy.roster import read_roster
 from panacea.deploy.security import fingerprint, make_authority
 from tests.network.stage import Stage, processes_of, request, write_deployment
 from tests.network.test_local import parameters, simulated
@@ -43,12 +44,13 @@ def cost(stage: Stage, what: str) -> None:
     row(f"| {what} | {usual:.1f} s a round | {lost:.0f} s lost | {max(stage.seconds):.1f} s the longest |")
 
 
-def test_two_of_six_are_killed_and_come_back(tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", [1, 2], ids=["one_of_six", "two_of_six"])
+def test_clients_are_killed_and_come_back(tmp_path: Path, count: int) -> None:
     deployment = write_deployment(tmp_path, "rounds=12", deadline=DEADLINE)
     with Stage(deployment) as stage:
         stage.submit()
         stage.wait(lambda: stage.round() >= 2)
-        killed = stage.names[:2]
+        killed = stage.names[:count]
         for name in killed:
             stage.kill(name)
         at = time.monotonic()
@@ -56,7 +58,7 @@ def test_two_of_six_are_killed_and_come_back(tmp_path: Path) -> None:
         stage.wait(lambda: all(stage.nodes[name].state == "connected" for name in killed), 120)
         back = time.monotonic() - at
         stage.wait(stage.finished, 400)
-        cost(stage, f"kill -9 of two of six clients (back after {back:.0f} s)")
+        cost(stage, f"kill -9 of {count} of six clients (back after {back:.0f} s)")
         assert stage.round() == 12
         assert back < 45  # Flower alone refuses them for over a minute
         assert any(line["client"] in killed for line in stage.log)
@@ -168,7 +170,7 @@ def test_who_may_not_come_in(tmp_path: Path) -> None:
 
 def outsider(deployment: Deployment, name: str) -> Path:
     """A client's folder that the server knows nothing of."""
-    folder = add_client(deployment, name)
+    folder = add_client(deployment, name, read_roster(deployment.roster).task)
     with deployment.changing_nodes() as nodes:
         del nodes[name]
     return folder

@@ -51,9 +51,11 @@ def keep_client(folder: Path, *, quiet: bool) -> None:
     if not folder.is_dir():
         raise RequestError(f"{folder}: no such folder; `panacea federate init` writes one for every client")
     from panacea.deploy.flower_node import NodeKeeper  # noqa: PLC0415
+    from panacea.deploy.site_data import check_samples  # noqa: PLC0415
 
-    said = ""
-    with NodeKeeper(folder) as node:
+    said, node = "", NodeKeeper(folder)
+    check_samples(node.site, node.folder)
+    with node:
         while True:
             node.tick()
             if node.state != said and not quiet:

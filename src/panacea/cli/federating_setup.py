@@ -129,7 +129,7 @@ def join(folder: Path, name: str, given: dict[str, Any], *, replace: bool, quiet
             write_roster(grown, deployment.roster)
             deployment.write_run(state="none", directory=None)  # with other clients it is another run
     joins = {"joins": newcomer.model_dump(mode="json")} if not replace and under_way else {}
-    made = deployment_files.add_client(deployment, name, **joins)
+    made = deployment_files.add_client(deployment, name, roster.task, **joins)
     if not quiet:
         when = "; it joins the run when it connects" if joins else ""
         when = "; the old key is refused as soon as the server runs" if replace else when

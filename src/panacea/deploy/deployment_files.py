@@ -17,10 +17,13 @@ from typing import Any
 import yaml
 
 from panacea.core.files import write_atomically
+from panacea.data.task import Task
 from panacea.deploy.deployment import Connection, Deployment, ServerSettings
 from panacea.deploy.roster import Roster, write_roster
 from panacea.deploy.security import CERTIFICATE_DAYS, fingerprint, make_authority, make_certificate, make_key
+from panacea.deploy.settings import TaskSettings
 from panacea.deploy.site import Site, write_site
+from panacea.deploy.site_data import EXPECTED
 from panacea.errors import RequestError
 
 __all__ = [
@@ -154,7 +157,7 @@ def _write_all(
     make_authority(deployment.authority, deployment.authority_key)
     renew_certificate(deployment)
     for name in roster.names:
-        add_client(deployment, name)
+        add_client(deployment, name, roster.task)
     _write_proxy(deployment, parameters)
     user = getpass.getuser()
     words = {"panacea": _panacea(), "folder": deployment.folder, "user": user, "proxy": deployment.proxy}
@@ -194,8 +197,15 @@ def renew_certificate(deployment: Deployment) -> None:
             shutil.rmtree(old, ignore_errors=True)
 
 
-def add_client(deployment: Deployment, name: str, **entry: Any) -> Path:
-    """Make a client's folder and key, and enter it in the table, with `entry`; returns the folder."""
+def add_client(deployment: Deployment, name: str, task: Task, **entry: Any) -> Path:
+    """Make a client's folder and key, and enter it in the table, with `entry`; returns the folder.
+
+    Args:
+        deployment: the server's folder.
+        name: the client's.
+        task: what is learnt; the client's samples are checked against it when it starts.
+        entry: what the table is to say of it, beside its key.
+    """
     check_name(name)
     settings, folder = deployment.settings, deployment.client(folder_name(name))
     folder.mkdir(parents=True)
@@ -205,6 +215,7 @@ def add_client(deployment: Deployment, name: str, **entry: Any) -> Path:
     write_atomically(folder / "ca.crt", deployment.authority.read_bytes())
     _yaml(folder / "connection.yaml", Connection(server=settings.public, insecure=settings.insecure).model_dump())
     write_site(folder, Site(name, folder / "data", folder / "state"))
+    _yaml(folder / EXPECTED, TaskSettings.of(task).model_dump(mode="json"))
     unit = _filled("client.service", panacea=_panacea(), name=name.replace("%", "%%"))
     _write(folder / "panacea-client.service", unit)
     with deployment.changing_nodes() as nodes:
