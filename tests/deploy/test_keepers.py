@@ -419,20 +419,6 @@ def test_papers_of_another_kind(tmp_path: Path) -> None:
         security.check_credentials(tmp_path / "key", tmp_path / "ca.crt")
 
 
-def test_units_hold_what_they_are_given(deployment: Deployment) -> None:
-    import getpass
-
-    server, proxy = (deployment.units / f"panacea-{name}.service" for name in ("server", "proxy"))
-    assert f'federate server "{deployment.folder.resolve()}"\n' in server.read_text()  # it has a space
-    for unit in (server, proxy):
-        assert f"\nUser={getpass.getuser()}\n" in unit.read_text()
-    client = (deployment.client("0") / "panacea-client.service").read_text()
-    assert "\nUser=USER\n" in client
-    assert 'federate client "FOLDER"\n' in client
-    assert f"\nuser {getpass.getuser()};\n" in deployment.proxy.read_text()
-    assert "five seconds" in deployment.readme.read_text()
-
-
 def test_names_and_folders_that_units_cannot_hold(
     tmp_path: Path, deployment: Deployment, capsys: pytest.CaptureFixture[str]
 ) -> None:
