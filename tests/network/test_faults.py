@@ -24,24 +24,12 @@ from panacea.deploy.flower_node import NodeKeeper
 from panacea.deploy.processes import Child
 from panacea.deploy.roster import read_roster
 from panacea.deploy.security import fingerprint, make_authority
-from tests.network.stage import Stage, processes_of, request, write_deployment
+from tests.network.stage import Stage, cost, processes_of, request, row, write_deployment
 from tests.network.test_local import parameters, simulated
 
 pytestmark = [pytest.mark.network, pytest.mark.paper]
 
 DEADLINE = 20.0
-
-
-def row(text: str) -> None:
-    """Shown with `pytest -s`."""
-    sys.stdout.write(f"\n{text}\n")
-
-
-def cost(stage: Stage, what: str) -> None:
-    """A row of the table in the docs: what a quiet round takes, and what the whole run lost."""
-    usual = float(np.median(stage.seconds))
-    lost = sum(stage.seconds) - usual * len(stage.seconds)
-    row(f"| {what} | {usual:.1f} s a round | {lost:.0f} s lost | {max(stage.seconds):.1f} s the longest |")
 
 
 @pytest.mark.parametrize("count", [1, 2], ids=["one_of_six", "two_of_six"])
