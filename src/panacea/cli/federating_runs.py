@@ -105,17 +105,17 @@ def run_progress(deployment: Deployment) -> dict[str, Any]:
 
 
 def show_status(folder: Path, *, as_json: bool) -> None:
-    """`panacea federate status`."""
+    """`panacea federate status`. Without keys nobody but the run knows whose connection is whose."""
     deployment = opened(folder)
     online = connected_names(deployment)
     progress = run_progress(deployment)
-    nodes = deployment.read_nodes()
+    nodes, known = deployment.read_nodes(), online is not None and not deployment.settings.insecure
     directory = Path(progress["directory"] or "nowhere")
     last = _last_events(directory)
     last |= {name: f"not taken in: {why}" for name in nodes if (why := refusal(directory, name))}
     rows = [
         {"client": name, "key": entry["fingerprint"], "node": entry.get("node_id"),
-         "connected": None if online is None else name in online, "last": last.get(name, "")}
+         "connected": name in (online or ()) if known else None, "last": last.get(name, "")}
         for name, entry in nodes.items()
     ]  # fmt: skip
     if as_json:

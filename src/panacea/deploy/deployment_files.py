@@ -41,6 +41,8 @@ _CHUNK = 5 * 2**20  # Flower cuts arrays into pieces of this size
 _OVERHEAD = 64 * 2**10
 _UNFIT = '"\\$%;{}\n\r'  # characters that mean something in a unit or in nginx.conf
 
+_INSECURE = "\n**No TLS and no keys: a try on this machine.** Leave `nginx.conf` and the units alone.\n"
+
 _APP_FILE = """[project]
 name = "panacea-federation"
 version = "1.0.0"
@@ -168,6 +170,7 @@ def _write_all(
         proxy=shlex.quote(str(deployment.proxy)), public=settings.public, user=user,
         address=settings.address, deadline=f"{settings.deadline:g}", days=CERTIFICATE_DAYS,
         out=experiment.get("out", "runs"), data_note="`data.npz` and `task.yaml`, see docs/federation.md",
+        warning=_INSECURE if settings.insecure else "",
     ))  # fmt: skip
 
 
