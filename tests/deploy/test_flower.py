@@ -182,6 +182,14 @@ def test_every_client_gets_its_own_order(deployment: Deployment) -> None:
     assert lines == []
 
 
+def test_an_order_outlives_its_deadline(deployment: Deployment) -> None:
+    """A reply that comes at the last moment is still let through by the SuperLink."""
+    lives: list[float] = []
+    exchanged(deployment, lambda asked: lives.append(asked.metadata.ttl) or honest(asked), seconds=3.0)
+    assert len(lives) == 2
+    assert min(lives) >= 3.0 + 10
+
+
 def test_a_name_belongs_to_a_key(deployment: Deployment) -> None:
     out, lines = exchanged(deployment, lambda asked: answered(asked, Reply(), "b"))
     assert out[0] == Failure("claims the name 'b'")

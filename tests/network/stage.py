@@ -57,8 +57,10 @@ def proxied(deployment: Deployment) -> Iterator[None]:
 
 
 def row(text: str) -> None:
-    """Shown with `pytest -s`."""
-    sys.stdout.write(f"\n{text}\n")
+    """Shown with `pytest -s`, whatever else a test captures."""
+    assert sys.__stdout__ is not None
+    sys.__stdout__.write(f"\n{text}\n")
+    sys.__stdout__.flush()
 
 
 def cost(stage: Stage, what: str) -> None:
