@@ -67,6 +67,7 @@ def test_units_are_whole(deployment: Deployment, name: str) -> None:
         assert words[:2] == ["federate", name]
         assert service["CapabilityBoundingSet"] == ""
         assert service["RestartPreventExitStatus"] == "2"  # a wrong request: `RequestError`
+        assert service["SuccessExitStatus"] == "130"  # after SIGTERM: `systemctl stop` is no failure
         assert service["KillMode"] == "mixed"
     assert parser["Install"]["WantedBy"] == "multi-user.target"
 
