@@ -189,16 +189,18 @@ def without_key(wanted: bool) -> Iterator[None]:
         flower_node.Child = started
 
 
-def test_the_commands_themselves(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["tls", "insecure"])
+def test_the_commands_themselves(tmp_path: Path, how: str) -> None:
     """init, server, client, submit, status: as an operator types them; the server is killed in between."""
     run = [sys.executable, "-m", "panacea"]
     from panacea.deploy.processes import free_port
 
     port = str(free_port())
     fed = tmp_path / "fed"
+    where = ["--insecure"] if how == "insecure" else ["--public", f"localhost:{port}"]
     subprocess.run(
         [*run, "federate", "init", str(fed), *request("cohort=1", "rounds=6", f"out={tmp_path / 'runs'}"),
-         "--clients", "2", "--public", f"localhost:{port}", "--port", port],
+         "--clients", "2", "--port", port, *where],
         check=True, timeout=120,
     )  # fmt: skip
     started = [subprocess.Popen([*run, "federate", "server", str(fed)])]
