@@ -54,6 +54,7 @@ class Control:
 
     def __init__(self, broken: bool = False) -> None:
         self.broken, self.known, self.gone = broken, dict[bytes, int](), list[int]()
+        self.stopped: list[int] = []
 
     def nodes(self) -> list[dict[str, Any]]:
         return [{"public_key": key, "node_id": n, "status": "registered"} for key, n in self.known.items()]
@@ -68,6 +69,9 @@ class Control:
 
     def submit(self, app: Path) -> int:
         return 5
+
+    def stop(self, run: int) -> None:
+        self.stopped.append(run)
 
 
 def keeper(deployment: Deployment, monkeypatch: pytest.MonkeyPatch, control: Control) -> LinkKeeper:
@@ -204,6 +208,25 @@ def test_waits_are_short_again_after_a_round(deployment: Deployment, monkeypatch
     assert made._wait == 1.0
 
 
+@pytest.mark.parametrize("broken", [False, True])
+def test_flower_is_told_of_a_run_that_died(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch, broken: bool
+) -> None:
+    """Else clients hang in an order that was never sent to its end, until Flower notices by itself."""
+    control = Control()
+    made = keeper(deployment, monkeypatch, control)
+    made.tick()
+    deployment.write_run(state="wanted")
+    made.tick()
+    assert made.submitted == 5
+    deployment.write_run(state="running", pid=None)
+    control.broken = broken  # if it cannot be told, the run is started again all the same
+    made.tick()
+    assert control.stopped == ([] if broken else [5])
+    assert made.submitted is None
+    assert deployment.read_run()["state"] == "wanted"
+
+
 def test_a_run_that_never_comes_further_fails(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
     made = keeper(deployment, monkeypatch, Control())
     for _ in range(20):
@@ -242,6 +265,8 @@ def test_refusals_are_in_our_own_log(deployment: Deployment, monkeypatch: pytest
         for code, public in ((2004, of_a_client), (2004, of_a_stranger), (2001, of_a_stranger), (2003, of_a_stranger)):
             key = security.read_public_key(public)
             file.write(f"ERROR :  [/v1/fleet/activate-node][ApiError:{code}] Attempted to register: {key!r}\n")
+        file.write("[/v1/fleet/pull-object][ApiError:2007] exception: Run is finished.\n")  # nobody's fault
+        file.write('INFO: 127.0.0.1:1 - "POST /v1/fleet/pull-object HTTP/1.1" 403\n' * 2)  # one of them belongs to it
         file.write("[/v1/fleet/activate-node][ApiError:2004] half a li")
     made.tick()
     made.tick()
@@ -250,7 +275,7 @@ def test_refusals_are_in_our_own_log(deployment: Deployment, monkeypatch: pytest
     assert refused[1] == f"a key that nobody registered, {security.fingerprint(of_a_stranger)}"
     assert refused[2] == "a SuperNode that brings no registered key"
     assert refused[3].startswith("[/v1/fleet/activate-node][ApiError:2003]")
-    assert len(refused) == 4
+    assert refused[4:] == ['"POST /v1/fleet/pull-object HTTP/1.1" 403']
 
 
 def test_the_run_ends_with_its_superlink(tmp_path: Path) -> None:

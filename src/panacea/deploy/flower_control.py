@@ -23,6 +23,7 @@ from flwr.proto.control_pb2 import (
     ListRunsRequest,
     RegisterNodeRequest,
     StartRunRequest,
+    StopRunRequest,
     UnregisterNodeRequest,
 )
 from flwr.proto.fleet_pb2 import DeactivateNodeRequest
@@ -106,6 +107,10 @@ class Control:
         content = build_fab_from_disk(app)
         fab = Fab(hashlib.sha256(content).hexdigest(), content, {})
         return int(self._client.StartRun(StartRunRequest(fab=fab_to_proto(fab))).run_id)
+
+    def stop(self, run: int) -> None:
+        """End a run: clients wait no longer for what its process did not finish sending."""
+        self._client.StopRun(StopRunRequest(run_id=run))
 
     def status(self, run: int) -> str:
         """Of a run: pending, starting, running, finished:completed, finished:failed, ...; or unknown."""
