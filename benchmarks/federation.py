@@ -133,12 +133,13 @@ def by_clients(keys: list[str], counts: list[int], rounds: int) -> None:
         server, client = watch.a_round(LINK, EXEC, RUN), watch.a_round(NODE, FORKS)
         rows.append([
             str(clients), f"{watch.seconds:.1f}", f"{server:.2f}", f"{server / clients:.2f}",
+            f"{watch.a_round(LINK) / clients:.2f}",
             f"{watch.memory(LINK):.0f}", f"{watch.memory(RUN):.0f}", f"{client / clients:.2f}",
             f"{watch.memory(NODE) + watch.memory(FORKS):.0f}",
         ])  # fmt: skip
         print(f"{clients} clients, {rounds} rounds, {plan.parameters} parameters: {machine()}", flush=True)
     header = [
-        "clients", "s a round", "server: CPU s a round", "... per client", "SuperLink MiB", "run MiB",
+        "clients", "s a round", "server: CPU s a round", "per client", "of it SuperLink", "SuperLink MiB", "run MiB",
         "a client: CPU s a round", "MiB",
     ]  # fmt: skip
     print(markdown_table(header, rows), end="")
