@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +23,7 @@ from panacea.cli import run_command_line
 from panacea.deploy import flower_link, flower_node, flower_worker
 from panacea.deploy.deployment import Deployment
 from panacea.deploy.flower_client import app
+from panacea.deploy.flower_control import Control
 from panacea.deploy.flower_link import LinkKeeper, end_leftover
 from panacea.deploy.flower_node import NodeKeeper
 from panacea.deploy.flower_worker import ForkingExecutor
@@ -56,6 +57,9 @@ class Started:
             name=name, log=log, alive=True, ask=nothing, finish=nothing, stop=nothing, signal=nothing, process=process
         )
 
+    def stop_runs(self) -> None:
+        self.commands["stopped"] = []
+
     def pairs(self, name: str) -> set[tuple[str, str]]:
         """Words with those behind them: options and their values."""
         return set(zip(self.commands[name], self.commands[name][1:], strict=False))
@@ -70,6 +74,7 @@ def a_server(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(flower_link, "Child", started)
     monkeypatch.setattr(flower_link, "wait_until_ready", lambda *_: True)
     monkeypatch.setattr(LinkKeeper, "register", lambda self: started.commands.setdefault("registered", []))
+    monkeypatch.setattr(flower_link, "connect", lambda *_: nullcontext(started))
     with LinkKeeper(deployment):
         yield started
 
@@ -86,6 +91,7 @@ def test_a_server_is_started_with_its_locks_on(deployment: Deployment, monkeypat
         assert QUIET.items() <= started.environments["SuperLink"].items()
         assert started.environments["SuperLink"]["FLWR_HOME"] == str(deployment.home)
         assert "registered" in started.commands
+        assert "stopped" in started.commands  # what a SuperLink that was killed believes to be running
 
 
 def test_an_insecure_server_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,3 +171,16 @@ def test_the_proxy_knows_whom_it_speaks_to(deployment: Deployment) -> None:
     assert f'proxy_ssl_trusted_certificate "{deployment.authority.resolve()}";' in text
     assert "ssl_protocols TLSv1.2 TLSv1.3;" in text
     assert text.count("proxy_pass") == text.count("location /v1/fleet/") == 1
+
+
+def test_only_runs_that_are_not_over_are_ended() -> None:
+    runs = {
+        n: SimpleNamespace(status=SimpleNamespace(status=s)) for n, s in enumerate(("finished", "running", "pending"))
+    }
+    ended: list[int] = []
+    client = SimpleNamespace(
+        ListRuns=lambda request: SimpleNamespace(run_dict=runs),
+        StopRun=lambda request: ended.append(request.run_id),
+    )
+    Control(client).stop_runs()
+    assert ended == [1, 2]

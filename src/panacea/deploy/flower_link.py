@@ -82,10 +82,10 @@ class LinkKeeper:
         log = deployment.logs / "superlink.log"
         self._read = log.stat().st_size if log.exists() else 0
         self.link = link = Child("SuperLink", command, environment, log)
-        self.submitted = None
         if not wait_until_ready(settings.address, deployment.root, _READY, lambda: link.alive):
             link.stop()
             raise RunFailure(f"the server did not start; {link.log} ends with: {link.last_words()}")
+        self._stop_runs()
         if not settings.insecure:
             self.register()
         deployment.note("server", f"listens at {settings.address}")
@@ -143,7 +143,7 @@ class LinkKeeper:
     def _restart(self, run: dict[str, Any]) -> None:
         """The run's process is gone: another goes on from the checkpoint, unless that never helped."""
         self._restarts += 1
-        self._stop_old()
+        self._stop_runs()
         if self._restarts > _MOST_RESTARTS:
             detail = f"its process ended {self._restarts} times without a new round; {run['detail'] or 'see the logs'}"
             self.deployment.write_run(state="failed", pid=None, detail=detail)
@@ -154,12 +154,11 @@ class LinkKeeper:
         self.deployment.write_run(state="wanted", pid=None)
         self._later()
 
-    def _stop_old(self) -> None:
+    def _stop_runs(self) -> None:
         """Say that the run has ended: Flower would notice 40 s later, and clients that fetch an order wait for that."""
-        if self.submitted is not None:
-            with suppress(RunFailure), connect(self.settings.address, self.deployment.root) as control:
-                control.stop(self.submitted)
         self.submitted = None
+        with suppress(RunFailure), connect(self.settings.address, self.deployment.root) as control:
+            control.stop_runs()
 
     def _copy_refusals(self) -> None:
         """Who was refused by the SuperLink itself, into our own log."""
