@@ -11,7 +11,7 @@ import numpy as np
 
 from panacea.data.federation import Federation, Task
 from panacea.deploy.inprocess import InProcess, write_sites
-from panacea.deploy.orders import Order
+from panacea.deploy.orders import Order, Transport
 from panacea.deploy.patience import Patience
 from panacea.deploy.roster import Roster
 from panacea.deploy.serve import serve
@@ -75,7 +75,7 @@ def federate(
     folder: Path,
     answers: Answers | None = None,
     patience: Patience = QUICK,
-    over: InProcess | None = None,
+    over: Transport | None = None,
 ) -> tuple[Experiment, dict[str, Any]]:
     """A whole run; what it leaves is in ``folder/run``."""
     kept = Keep()

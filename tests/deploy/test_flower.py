@@ -26,6 +26,7 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, 
 from flwr.supercore.task_identity import TaskIdentity
 
 from panacea.cli import run_command_line
+from panacea.data.task import Task
 from panacea.deploy import security
 from panacea.deploy.deployment import Deployment, ServerSettings
 from panacea.deploy.deployment_files import add_client, body_limit
@@ -179,6 +180,14 @@ def test_every_client_gets_its_own_order(deployment: Deployment) -> None:
     out, lines = exchanged(deployment, honest)
     assert [out[number].numbers for number in (0, 1)] == [{"loss": 7.0}, {"loss": 8.0}]
     assert lines == []
+
+
+def test_an_order_outlives_its_deadline(deployment: Deployment) -> None:
+    """A reply that comes at the last moment is still let through by the SuperLink."""
+    lives: list[float] = []
+    exchanged(deployment, lambda asked: lives.append(asked.metadata.ttl) or honest(asked), seconds=3.0)
+    assert len(lives) == 2
+    assert min(lives) >= 3.0 + 10
 
 
 def test_a_name_belongs_to_a_key(deployment: Deployment) -> None:
@@ -344,6 +353,26 @@ def test_insecure_stays_on_this_machine() -> None:
             ServerSettings(insecure=True, **given)
 
 
+def test_insecure_folders_stay_on_this_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Clients connect to the server itself; a folder that was changed by hand to another machine is refused."""
+    fed = tmp_path / "fed"
+    words = ["data=fl60", "method=fedavg", "--clients", "2", "novel=0", "--insecure", "--port", "19092", "--quiet"]
+    assert run_command_line(["federate", "init", str(fed), *words]) == 0
+    deployment = Deployment(fed)
+    assert deployment.settings.public == "localhost:19092"
+    assert "No TLS and no keys" in deployment.readme.read_text()
+    assert run_command_line(["federate", "status", str(fed), "--json"]) == 0
+    assert {client["connected"] for client in json.loads(capsys.readouterr().out)["clients"]} == {None}
+    connection = deployment.client("0") / "connection.yaml"
+    connection.write_text("server: 10.1.2.3:19092\ninsecure: true\n")
+    deployment.server_file.write_text("public: localhost:19092\nhost: 0.0.0.0\ninsecure: true\n")
+    for command, file, host in (("client", connection.parent, "10.1.2.3"), ("server", fed, "0.0.0.0")):
+        assert run_command_line(["federate", command, str(file)]) == 2
+        name = {"client": "connection", "server": "server"}[command]
+        said = f"error: {name}.yaml: insecure is for the loopback interface only, not for {host}\n"
+        assert capsys.readouterr().err == said
+
+
 def test_init_writes_a_deployment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     task, names, edges = (tmp_path / name for name in ("task.yaml", "names.txt", "edges.csv"))
     task.write_text("kind: classification\ninputs: [2]\nclasses: 2\n")
@@ -384,6 +413,8 @@ def test_init_writes_a_deployment(tmp_path: Path, capsys: pytest.CaptureFixture[
         (["data=fl60", "method=fedavg", "--task", "t.yaml"], "--names"),
         (["data=fl60", "method=fedavg", "--clients", "2", "--names", "n.txt"], "give one of them"),
         (["data=fl60", "method=fedavg", "--clients", "2", "--insecure", "--public", "example.org:1"], "loopback"),
+        (["data=fl60", "method=fedavg", "--clients", "2", "--insecure", "--public", "10.0.0.1:9092"], "loopback"),
+        (["data=fl60", "method=fedavg", "--clients", "2", "--insecure", "--public", "localhost:9443"], "no proxy"),
         (["data=fl60", "method=fedavg", "--clients", "a", "--task", "nowhere.yaml"], "nowhere.yaml"),
     ],
 )
@@ -411,4 +442,4 @@ def test_samples_are_each_clients_own(tmp_path: Path) -> None:
         tmp_path / "fed" / "roster" / "graph.npz"
     )
     with pytest.raises(FileExistsError):
-        add_client(Deployment(tmp_path / "fed"), "0")
+        add_client(Deployment(tmp_path / "fed"), "0", Task("classification", (2,), classes=2))

@@ -26,6 +26,8 @@ from panacea.deploy.deployment_files import renew_certificate
 from panacea.deploy.flower_link import LinkKeeper
 from panacea.deploy.flower_node import NodeKeeper
 from panacea.deploy.processes import hold
+from panacea.deploy.site import open_site
+from panacea.deploy.site_data import check_samples
 from panacea.errors import RequestError, RunFailure
 from panacea.experiment.interrupt import Interrupted
 from panacea.experiment.rundir import RunBusy
@@ -52,6 +54,7 @@ class Control:
 
     def __init__(self, broken: bool = False) -> None:
         self.broken, self.known, self.gone = broken, dict[bytes, int](), list[int]()
+        self.stopped = 0
 
     def nodes(self) -> list[dict[str, Any]]:
         return [{"public_key": key, "node_id": n, "status": "registered"} for key, n in self.known.items()]
@@ -66,6 +69,9 @@ class Control:
 
     def submit(self, app: Path) -> int:
         return 5
+
+    def stop_runs(self) -> None:
+        self.stopped += 1
 
 
 def keeper(deployment: Deployment, monkeypatch: pytest.MonkeyPatch, control: Control) -> LinkKeeper:
@@ -202,6 +208,25 @@ def test_waits_are_short_again_after_a_round(deployment: Deployment, monkeypatch
     assert made._wait == 1.0
 
 
+@pytest.mark.parametrize("broken", [False, True])
+def test_flower_is_told_of_a_run_that_died(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch, broken: bool
+) -> None:
+    """Else clients hang in an order that was never sent to its end, until Flower notices by itself."""
+    control = Control()
+    made = keeper(deployment, monkeypatch, control)
+    made.tick()
+    deployment.write_run(state="wanted")
+    made.tick()
+    assert made.submitted == 5
+    deployment.write_run(state="running", pid=None)
+    control.broken = broken  # if it cannot be told, the run is started again all the same
+    made.tick()
+    assert control.stopped == (0 if broken else 1)
+    assert made.submitted is None
+    assert deployment.read_run()["state"] == "wanted"
+
+
 def test_a_run_that_never_comes_further_fails(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
     made = keeper(deployment, monkeypatch, Control())
     for _ in range(20):
@@ -240,6 +265,8 @@ def test_refusals_are_in_our_own_log(deployment: Deployment, monkeypatch: pytest
         for code, public in ((2004, of_a_client), (2004, of_a_stranger), (2001, of_a_stranger), (2003, of_a_stranger)):
             key = security.read_public_key(public)
             file.write(f"ERROR :  [/v1/fleet/activate-node][ApiError:{code}] Attempted to register: {key!r}\n")
+        file.write("[/v1/fleet/pull-object][ApiError:2007] exception: Run is finished.\n")  # nobody's fault
+        file.write('INFO: 127.0.0.1:1 - "POST /v1/fleet/pull-object HTTP/1.1" 403\n' * 2)  # one of them belongs to it
         file.write("[/v1/fleet/activate-node][ApiError:2004] half a li")
     made.tick()
     made.tick()
@@ -248,7 +275,7 @@ def test_refusals_are_in_our_own_log(deployment: Deployment, monkeypatch: pytest
     assert refused[1] == f"a key that nobody registered, {security.fingerprint(of_a_stranger)}"
     assert refused[2] == "a SuperNode that brings no registered key"
     assert refused[3].startswith("[/v1/fleet/activate-node][ApiError:2003]")
-    assert len(refused) == 4
+    assert refused[4:] == ['"POST /v1/fleet/pull-object HTTP/1.1" 403']
 
 
 def test_the_run_ends_with_its_superlink(tmp_path: Path) -> None:
@@ -365,25 +392,56 @@ def test_a_client_without_its_papers_does_not_start(
         NodeKeeper(deployment.client("0")).__enter__()
 
 
+SHAPE = "beside the target '{}', but the run's have (2,)"
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "words"),
+    [
+        ("data.csv", b"a,b,target\n1,2,0\n3,nan,1\n", "data/data.csv line 3, column 'b': nan is not a finite number"),
+        ("data.csv", b"a,b,target\n1,2,0\n3,,1\n", "data/data.csv line 3, column 'b': the value is missing"),
+        ("data.csv", b"a,b,c,target\n1,2,3,0\n", f"has inputs of shape (3,) {SHAPE.format('target')}"),
+        ("data.csv", b"a,b\n1,0\n2,1\n", f"has inputs of shape (1,) {SHAPE.format('b')}"),  # no target column
+        ("data.csv", b"a,b,target\n1,2,7\n", "label 7 is outside 0..1"),
+        ("task.yaml", b"target: power\n", "has no target column 'power'"),
+        ("data.npz", None, "holds several of data.npz, data.csv"),
+        ("data.csv", None, "has none of data.npz, data.csv, data.parquet"),
+    ],
+)
+def test_a_client_whose_samples_do_not_fit_does_not_start(
+    deployment: Deployment, capsys: pytest.CaptureFixture[str], file: str, content: bytes | None, words: str
+) -> None:
+    """Said in one line when it starts, and not only when it is first asked."""
+    data = deployment.client("0") / "data"
+    if file != "data.npz":
+        (data / "data.npz").unlink()
+    (data / "task.yaml").unlink()
+    (data / "data.csv").write_bytes(b"a,b,target\n1,2,0\n2,3,1\n")
+    if content is not None:
+        (data / file).write_bytes(content)
+    elif file == "data.csv":
+        (data / file).unlink()
+    assert run_command_line(["federate", "client", str(deployment.client("0"))]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: client '0', data in ")
+    assert words in error
+    assert len(error.strip().splitlines()) == 1
+    assert not (deployment.client("0") / "flower").exists()  # nothing was started
+
+
+def test_samples_that_fit_are_let_through(deployment: Deployment) -> None:
+    site = open_site(deployment.client("0"))
+    check_samples(site, deployment.client("0"))
+    (deployment.client("0") / "expected.yaml").write_text("kind: classification\ninputs: [5]\nclasses: 2\n")
+    with pytest.raises(RequestError, match=r"samples have shape \(2,\), the task says \(5,\)"):
+        check_samples(site, deployment.client("0"))
+
+
 def test_papers_of_another_kind(tmp_path: Path) -> None:
     security.make_authority(tmp_path / "ca.crt", tmp_path / "ca.key")
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / "key")], check=True)
     with pytest.raises(RequestError, match="EC key"):
         security.check_credentials(tmp_path / "key", tmp_path / "ca.crt")
-
-
-def test_units_hold_what_they_are_given(deployment: Deployment) -> None:
-    import getpass
-
-    server, proxy = (deployment.units / f"panacea-{name}.service" for name in ("server", "proxy"))
-    assert f'federate server "{deployment.folder.resolve()}"\n' in server.read_text()  # it has a space
-    for unit in (server, proxy):
-        assert f"\nUser={getpass.getuser()}\n" in unit.read_text()
-    client = (deployment.client("0") / "panacea-client.service").read_text()
-    assert "\nUser=USER\n" in client
-    assert 'federate client "FOLDER"\n' in client
-    assert f"\nuser {getpass.getuser()};\n" in deployment.proxy.read_text()
-    assert "five seconds" in deployment.readme.read_text()
 
 
 def test_names_and_folders_that_units_cannot_hold(

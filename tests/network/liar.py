@@ -54,7 +54,7 @@ def main() -> None:
     how, address, parent = sys.argv[1:]
     if how.startswith("name="):
         honest = flower_client.reply_records
-        flower_client.reply_records = lambda reply, name: honest(reply, how[5:])
+        flower_client.reply_records = lambda reply, name, nonce: honest(reply, how[5:], nonce)
     elif how == "withheld":  # what the reply is made of is announced, and its pieces never come
         vars(clientapp).update(push_object_contents_from_iterable=withhold, push_objects=withhold)
     elif how != "honest":

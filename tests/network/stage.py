@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import pytest
 
 from panacea.cli.federating_setup import deploy_plan, federated_config
 from panacea.core.files import read_lines
@@ -33,6 +40,34 @@ def write_deployment(folder: Path, *keys: str, clients: int = 6, **settings: Any
     given = {"public": f"127.0.0.1:{port}", "port": port, "deadline": 40.0, "pause": 1.0, **settings}
     config = federated_config(request(f"out={folder / 'runs'}", *keys), clients)
     return deploy_plan(folder / "deployment", plan_from_data(config), ServerSettings(**given))
+
+
+@contextmanager
+def proxied(deployment: Deployment) -> Iterator[None]:
+    """A real nginx with the deployment's own configuration; skips the test where there is none."""
+    nginx = shutil.which("nginx", path="/usr/sbin:/usr/bin:/usr/local/sbin:/usr/local/bin")
+    if nginx is None:
+        pytest.skip("nginx is not installed")
+    process = subprocess.Popen([nginx, "-c", str(deployment.proxy), "-g", "daemon off;"])
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+def row(text: str) -> None:
+    """Shown with `pytest -s`, whatever else a test captures."""
+    assert sys.__stdout__ is not None
+    sys.__stdout__.write(f"\n{text}\n")
+    sys.__stdout__.flush()
+
+
+def cost(stage: Stage, what: str) -> None:
+    """A row of the table in the docs: what a quiet round takes, and what the whole run lost."""
+    usual = float(np.median(stage.seconds))
+    lost = sum(stage.seconds) - usual * len(stage.seconds)
+    row(f"| {what} | {usual:.1f} s a round | {lost:.0f} s lost | {max(stage.seconds):.1f} s the longest |")
 
 
 def processes_of(folder: Path) -> list[int]:

@@ -50,7 +50,8 @@ def rows(directory: str) -> list[dict[str, str]]:
 def same(there: dict[str, Any], here: dict[str, Any]) -> None:
     """A federated run and a simulated one are the same run."""
     for key in SAME:
-        assert there[key] == pytest.approx(here[key], rel=1e-4, abs=1e-4), key
+        known = here[key] is not None  # there may be no novel clients
+        assert there[key] == (pytest.approx(here[key], rel=1e-4, abs=1e-4) if known else None), key
     remote, local = parameters(there["directory"]), parameters(here["directory"])
     assert remote.keys() == local.keys()
     assert remote
@@ -78,11 +79,12 @@ def test_a_federation_of_six_is_the_simulation(tmp_path: Path, capsys: pytest.Ca
 @pytest.mark.paper
 @pytest.mark.parametrize("method", ["fedrep", "scaffold", "apfl"])
 def test_methods_that_keep_state_at_clients(tmp_path: Path, capsys: pytest.CaptureFixture[str], method: str) -> None:
+    """The same as client by client. All clients at once round otherwise, and here 150 steps make 5e-3 of that."""
     keys = ["data=digits", "data.clients=5", f"method={method}", "rounds=3", "seed=1", "eval_every=2"]
     process = federate(*keys, f"out={tmp_path / 'there'}", "--clients", "5", "--json")
     out, err = process.communicate(timeout=600)
     assert process.returncode == 0, err
-    same(json.loads(out), simulated(capsys, *keys, f"out={tmp_path / 'here'}"))
+    same(json.loads(out), simulated(capsys, *keys, "engine=sequential", f"out={tmp_path / 'here'}"))
 
 
 @pytest.mark.paper

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +17,7 @@ from panacea.deploy.flower_control import connect, end_session, is_ready
 from panacea.deploy.processes import free_port
 from panacea.deploy.security import make_authority, make_certificate, make_key
 from panacea.errors import RunFailure
-from tests.network.stage import Stage, write_deployment
+from tests.network.stage import Stage, proxied, write_deployment
 
 pytestmark = pytest.mark.network
 
@@ -27,20 +25,10 @@ pytestmark = pytest.mark.network
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     """A server behind its proxy, and one client that comes through it."""
-    nginx = shutil.which("nginx", path="/usr/sbin:/usr/bin:/usr/local/sbin:/usr/local/bin")
-    if nginx is None:
-        pytest.skip("nginx is not installed")
     folder = tmp_path_factory.mktemp("proxy")
     deployment = write_deployment(folder, "rounds=1", clients=2, public=f"localhost:{free_port()}")
-    proxy = subprocess.Popen([nginx, "-c", str(deployment.proxy), "-g", "daemon off;"])
-    try:
-        with Stage(
-            deployment, only=("c0",) if "c0" in deployment.read_nodes() else (next(iter(deployment.read_nodes())),)
-        ) as stage:
-            yield stage
-    finally:
-        proxy.terminate()
-        proxy.wait(10)
+    with proxied(deployment), Stage(deployment, only=(next(iter(deployment.read_nodes())),)) as stage:
+        yield stage
 
 
 def post(deployment: Deployment, path: str, content: bytes = b"") -> int:

@@ -38,7 +38,10 @@ def init(
     task: Annotated[
         Path | None, typer.Option("--task", help="YAML file with kind, inputs, classes; where data are not at hand")
     ] = None,
-    public: Annotated[str, typer.Option("--public", help="host:port that clients connect to")] = "localhost:9443",
+    public: Annotated[
+        str | None,
+        typer.Option("--public", help="host:port that clients connect to (localhost:9443; if insecure, the server's)"),
+    ] = None,
     port: Annotated[int, typer.Option("--port", help="port of the server behind the proxy")] = 9092,
     deadline: Deadline = 60.0,
     insecure: Insecure = False,

@@ -51,9 +51,11 @@ def keep_client(folder: Path, *, quiet: bool) -> None:
     if not folder.is_dir():
         raise RequestError(f"{folder}: no such folder; `panacea federate init` writes one for every client")
     from panacea.deploy.flower_node import NodeKeeper  # noqa: PLC0415
+    from panacea.deploy.site_data import check_samples  # noqa: PLC0415
 
-    said = ""
-    with NodeKeeper(folder) as node:
+    said, node = "", NodeKeeper(folder)
+    check_samples(node.site, node.folder)
+    with node:
         while True:
             node.tick()
             if node.state != said and not quiet:
@@ -103,17 +105,17 @@ def run_progress(deployment: Deployment) -> dict[str, Any]:
 
 
 def show_status(folder: Path, *, as_json: bool) -> None:
-    """`panacea federate status`."""
+    """`panacea federate status`. Without keys nobody but the run knows whose connection is whose."""
     deployment = opened(folder)
     online = connected_names(deployment)
     progress = run_progress(deployment)
-    nodes = deployment.read_nodes()
+    nodes, known = deployment.read_nodes(), online is not None and not deployment.settings.insecure
     directory = Path(progress["directory"] or "nowhere")
     last = _last_events(directory)
     last |= {name: f"not taken in: {why}" for name in nodes if (why := refusal(directory, name))}
     rows = [
         {"client": name, "key": entry["fingerprint"], "node": entry.get("node_id"),
-         "connected": None if online is None else name in online, "last": last.get(name, "")}
+         "connected": name in (online or ()) if known else None, "last": last.get(name, "")}
         for name, entry in nodes.items()
     ]  # fmt: skip
     if as_json:

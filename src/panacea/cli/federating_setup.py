@@ -12,7 +12,7 @@ from panacea.cli.arguments import flat_keys
 from panacea.cli.progress import say
 from panacea.core.validation import validated
 from panacea.deploy import deployment_files
-from panacea.deploy.deployment import Deployment, ServerSettings
+from panacea.deploy.deployment import Deployment, ServerSettings, is_loopback
 from panacea.deploy.joining import joined_names
 from panacea.deploy.plan import Plan, plan_from_data, plan_from_names
 from panacea.deploy.roster import Newcomer, read_roster, write_roster
@@ -60,7 +60,7 @@ def write(
 ) -> None:  # fmt: skip
     """`panacea federate init`."""
     require_flower()
-    settings = validated(ServerSettings, given, "")
+    settings = validated(ServerSettings, {**given, "public": _public(given)}, "")
     listed = _names(clients, names)
     if listed is not None and task is None:
         raise RequestError("names of clients were given, so their data are not here: say what is learnt with --task")
@@ -76,6 +76,15 @@ def write(
     elif not quiet:
         print(f"a federation of {len(plan.roster.names)} clients: {deployment.folder}")  # noqa: T201
         print(f"next: {deployment.readme} says how to start it")  # noqa: T201
+
+
+def _public(given: dict[str, Any]) -> str:
+    """Where clients connect to: the proxy, which an insecure server has not."""
+    own = f"localhost:{given['port']}"
+    said: str = given["public"] or (own if given["insecure"] else "localhost:9443")
+    if given["insecure"] and is_loopback(said.rpartition(":")[0]) and said.rpartition(":")[2] != str(given["port"]):
+        raise RequestError(f"--public {said}: with --insecure there is no proxy, and clients connect to {own} itself")
+    return said
 
 
 def _names(clients: str | None, names: Path | None) -> list[str] | None:
@@ -129,7 +138,7 @@ def join(folder: Path, name: str, given: dict[str, Any], *, replace: bool, quiet
             write_roster(grown, deployment.roster)
             deployment.write_run(state="none", directory=None)  # with other clients it is another run
     joins = {"joins": newcomer.model_dump(mode="json")} if not replace and under_way else {}
-    made = deployment_files.add_client(deployment, name, **joins)
+    made = deployment_files.add_client(deployment, name, roster.task, **joins)
     if not quiet:
         when = "; it joins the run when it connects" if joins else ""
         when = "; the old key is refused as soon as the server runs" if replace else when

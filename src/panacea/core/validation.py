@@ -63,7 +63,7 @@ def _sentence(model: type[BaseModel], path: tuple[str, ...], errors: Sequence[Er
         return f"{key} is missing" + (f": {about}" if about else "")
     said = " or ".join(dict.fromkeys(_words(error["msg"]) for error in errors))
     if not path:
-        return f"{start.rstrip('. ')}: {said}" if start else said
+        return f"{start.rstrip('.: ')}: {said}" if start else said
     if error["type"] == "literal_error":
         close = nearest(str(error["input"]), re.findall(r"'([^']*)'", error["msg"]))
         said += f"; did you mean '{close}'?" if close else ""

@@ -82,7 +82,7 @@ def read_clients(
     paths: Sequence[Path], target: str | Sequence[str] | None
 ) -> tuple[list[Samples], list[Samples] | None]:
     """Every client's samples from its file, and its test samples where the files say which they are."""
-    sources = [f"clients/{path.name}" for path in paths]
+    sources = [f"{path.parent.name}/{path.name}" for path in paths]
     tables = [read_table(path, source) for path, source in zip(paths, sources, strict=True) if path.suffix != ".npz"]
     fit, held = samples_of_tables(tables, target) if tables else ([], None)
     table_fit, table_held = iter(fit), iter(held or [])

@@ -17,10 +17,13 @@ from typing import Any
 import yaml
 
 from panacea.core.files import write_atomically
+from panacea.data.task import Task
 from panacea.deploy.deployment import Connection, Deployment, ServerSettings
 from panacea.deploy.roster import Roster, write_roster
 from panacea.deploy.security import CERTIFICATE_DAYS, fingerprint, make_authority, make_certificate, make_key
+from panacea.deploy.settings import TaskSettings
 from panacea.deploy.site import Site, write_site
+from panacea.deploy.site_data import EXPECTED
 from panacea.errors import RequestError
 
 __all__ = [
@@ -37,6 +40,8 @@ __all__ = [
 _CHUNK = 5 * 2**20  # Flower cuts arrays into pieces of this size
 _OVERHEAD = 64 * 2**10
 _UNFIT = '"\\$%;{}\n\r'  # characters that mean something in a unit or in nginx.conf
+
+_INSECURE = "\n**No TLS and no keys: a try on this machine.** Leave `nginx.conf` and the units alone.\n"
 
 _APP_FILE = """[project]
 name = "panacea-federation"
@@ -154,7 +159,7 @@ def _write_all(
     make_authority(deployment.authority, deployment.authority_key)
     renew_certificate(deployment)
     for name in roster.names:
-        add_client(deployment, name)
+        add_client(deployment, name, roster.task)
     _write_proxy(deployment, parameters)
     user = getpass.getuser()
     words = {"panacea": _panacea(), "folder": deployment.folder, "user": user, "proxy": deployment.proxy}
@@ -165,6 +170,7 @@ def _write_all(
         proxy=shlex.quote(str(deployment.proxy)), public=settings.public, user=user,
         address=settings.address, deadline=f"{settings.deadline:g}", days=CERTIFICATE_DAYS,
         out=experiment.get("out", "runs"), data_note="`data.npz` and `task.yaml`, see docs/federation.md",
+        warning=_INSECURE if settings.insecure else "",
     ))  # fmt: skip
 
 
@@ -194,8 +200,15 @@ def renew_certificate(deployment: Deployment) -> None:
             shutil.rmtree(old, ignore_errors=True)
 
 
-def add_client(deployment: Deployment, name: str, **entry: Any) -> Path:
-    """Make a client's folder and key, and enter it in the table, with `entry`; returns the folder."""
+def add_client(deployment: Deployment, name: str, task: Task, **entry: Any) -> Path:
+    """Make a client's folder and key, and enter it in the table, with `entry`; returns the folder.
+
+    Args:
+        deployment: the server's folder.
+        name: the client's.
+        task: what is learnt; the client's samples are checked against it when it starts.
+        entry: what the table is to say of it, beside its key.
+    """
     check_name(name)
     settings, folder = deployment.settings, deployment.client(folder_name(name))
     folder.mkdir(parents=True)
@@ -205,6 +218,7 @@ def add_client(deployment: Deployment, name: str, **entry: Any) -> Path:
     write_atomically(folder / "ca.crt", deployment.authority.read_bytes())
     _yaml(folder / "connection.yaml", Connection(server=settings.public, insecure=settings.insecure).model_dump())
     write_site(folder, Site(name, folder / "data", folder / "state"))
+    _yaml(folder / EXPECTED, TaskSettings.of(task).model_dump(mode="json"))
     unit = _filled("client.service", panacea=_panacea(), name=name.replace("%", "%%"))
     _write(folder / "panacea-client.service", unit)
     with deployment.changing_nodes() as nodes:

@@ -17,12 +17,14 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from flwr.cli.build import build_fab_from_disk
 from flwr.cli.cli_client_interceptor import CliClientHttpInterceptor
+from flwr.common.constant import Status
 from flwr.common.serde import fab_to_proto
 from flwr.proto.control_pb2 import (
     ListNodesRequest,
     ListRunsRequest,
     RegisterNodeRequest,
     StartRunRequest,
+    StopRunRequest,
     UnregisterNodeRequest,
 )
 from flwr.proto.fleet_pb2 import DeactivateNodeRequest
@@ -106,6 +108,12 @@ class Control:
         content = build_fab_from_disk(app)
         fab = Fab(hashlib.sha256(content).hexdigest(), content, {})
         return int(self._client.StartRun(StartRunRequest(fab=fab_to_proto(fab))).run_id)
+
+    def stop_runs(self) -> None:
+        """End what is left of runs: clients wait no longer for what their processes did not finish sending."""
+        for number, run in self._client.ListRuns(ListRunsRequest()).run_dict.items():  # the newest
+            if run.status.status != Status.FINISHED:
+                self._client.StopRun(StopRunRequest(run_id=number))
 
     def status(self, run: int) -> str:
         """Of a run: pending, starting, running, finished:completed, finished:failed, ...; or unknown."""

@@ -29,6 +29,7 @@ _LONGEST = 60.0  # seconds between two attempts to start something that keeps fa
 _MOST_RESTARTS = 8  # of a run's process without a new round
 _WORDS = 240  # characters of a line of the SuperLink's
 _REFUSAL = re.compile(r'\[/v1/fleet/\S+\]\[ApiError:\d+\].*|"POST /v1/fleet/\S+ HTTP/[\d.]+" 40[13]\b|Invalid HTTP.*')
+_OVER = "ApiError:2007"  # the run is over
 
 
 class LinkKeeper:
@@ -40,7 +41,7 @@ class LinkKeeper:
         self.link: Child | None = None
         self.submitted: int | None = None
         self._wait, self._not_before, self._looked = 1.0, 0.0, 0.0
-        self._done, self._restarts, self._read = -1, 0, 0
+        self._done, self._restarts, self._read, self._late = -1, 0, 0, 0
 
     def __enter__(self) -> LinkKeeper:
         """Raises `RequestError` if this deployment has a server already."""
@@ -81,10 +82,10 @@ class LinkKeeper:
         log = deployment.logs / "superlink.log"
         self._read = log.stat().st_size if log.exists() else 0
         self.link = link = Child("SuperLink", command, environment, log)
-        self.submitted = None
         if not wait_until_ready(settings.address, deployment.root, _READY, lambda: link.alive):
             link.stop()
             raise RunFailure(f"the server did not start; {link.log} ends with: {link.last_words()}")
+        self._stop_runs()
         if not settings.insecure:
             self.register()
         deployment.note("server", f"listens at {settings.address}")
@@ -142,7 +143,7 @@ class LinkKeeper:
     def _restart(self, run: dict[str, Any]) -> None:
         """The run's process is gone: another goes on from the checkpoint, unless that never helped."""
         self._restarts += 1
-        self.submitted = None
+        self._stop_runs()
         if self._restarts > _MOST_RESTARTS:
             detail = f"its process ended {self._restarts} times without a new round; {run['detail'] or 'see the logs'}"
             self.deployment.write_run(state="failed", pid=None, detail=detail)
@@ -153,6 +154,12 @@ class LinkKeeper:
         self.deployment.write_run(state="wanted", pid=None)
         self._later()
 
+    def _stop_runs(self) -> None:
+        """Say that the run has ended: Flower would notice 40 s later, and clients that fetch an order wait for that."""
+        self.submitted = None
+        with suppress(RunFailure), connect(self.settings.address, self.deployment.root) as control:
+            control.stop_runs()
+
     def _copy_refusals(self) -> None:
         """Who was refused by the SuperLink itself, into our own log."""
         assert self.link is not None
@@ -162,7 +169,13 @@ class LinkKeeper:
         whole = text[: text.rfind(b"\n") + 1]
         self._read += len(whole)
         for line in whole.decode(errors="replace").splitlines():
-            if found := _REFUSAL.search(line):
+            if not (found := _REFUSAL.search(line)):
+                continue
+            if _OVER in line:  # a client asks for more of a run that was started again; a line of the request follows
+                self._late += 1
+            elif self._late and found[0].endswith('" 403'):
+                self._late -= 1
+            else:
                 self.deployment.note("refused", self._why(found[0]))
 
     def _why(self, line: str) -> str:

@@ -15,7 +15,7 @@ import io
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,9 +25,18 @@ import yaml
 from panacea.core.files import write_atomically
 from panacea.data.federation import Federation
 from panacea.data.task import Task
+from panacea.deploy.settings import TaskSettings
+from panacea.deploy.site import Site
+from panacea.deploy.yaml_file import read_keys
 from panacea.errors import RequestError
 
-__all__ = ["load_samples", "write_client_data"]
+if TYPE_CHECKING:
+    from panacea.data._samples import Samples
+
+__all__ = ["EXPECTED", "check_samples", "load_samples", "write_client_data"]
+
+EXPECTED = "expected.yaml"
+"""Beside `client.yaml`: the task for which the server's operator made the folder."""
 
 _FILES = ("data.npz", "data.csv", "data.parquet")
 
@@ -75,6 +84,23 @@ def load_samples(folder: Path, name: str, task: Task) -> Federation:
     return _split(paths[0], folder, name, task)
 
 
+def check_samples(site: Site, folder: Path) -> None:
+    """Look at a client's samples before it connects, where its folder says what they are for.
+
+    The run's own settings are checked with every order, whatever this file says.
+
+    Raises:
+        RequestError: one line that names the file and what is wrong with it.
+    """
+    if not (folder / EXPECTED).exists():
+        return
+    task = read_keys(folder / EXPECTED, TaskSettings).task
+    try:
+        load_samples(site.data, site.name, task)
+    except RequestError as error:
+        raise RequestError(f"client '{site.name}', data in {site.data}: {error}") from None
+
+
 def _arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
     try:
         with np.load(path, allow_pickle=False) as file:
@@ -115,11 +141,22 @@ def _split(path: Path, folder: Path, name: str, task: Task) -> Federation:
         raise RequestError(f"task.yaml: kind is {said.kind}, but the run's task is {task.kind}")
     _check_classes(said.classes, task)
     fit, held = read_clients([path], said.target)
+    _check_columns(fit[0], task)
     whole = assemble(
         fit, held, task=task, classes=None, scale=task.scale, graph=None, groups=None, features=None, seed=0,
         val=said.val, test=said.test, novel=0.0, chronological=said.chronological, name=name, notes=(),
     )  # fmt: skip
     return Federation(name, task, whole.x, whole.y, whole.bounds, (name,))
+
+
+def _check_columns(samples: Samples, task: Task) -> None:
+    """A table without its target column has another one taken for it: say which, where numbers do not add up."""
+    if samples.targets is None or samples.x.shape[1:] == task.inputs:
+        return
+    raise RequestError(
+        f"{samples.source} has inputs of shape {samples.x.shape[1:]} beside the target '{', '.join(samples.targets)}', "
+        f"but the run's have {task.inputs}"
+    )
 
 
 def _check_classes(said: int | Sequence[str] | None, task: Task) -> None:
