@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -102,12 +101,12 @@ class Federation:
         """The data set's name, and what part of it this is."""
         return f"{self.name} ({self.partial})" if self.partial else self.name
 
-    @cached_property
+    @property
     def train_ids(self) -> npt.NDArray[np.int64]:
-        """Clients that may be sampled in training, in order; found once, as every round asks for them."""
+        """Clients that may be sampled in training, in order."""
         return np.flatnonzero(~self.novel)
 
-    @cached_property
+    @property
     def novel_ids(self) -> npt.NDArray[np.int64]:
         """Clients held out of training, in order."""
         return np.flatnonzero(self.novel)
