@@ -200,7 +200,7 @@ def _gates(from_input: Tensor, h: Tensor, w_hh: Tensor, b_hh: Tensor | None) -> 
 def _gates_on_gpu(from_input: Tensor, from_state: Tensor, h: Tensor) -> Tensor:
     """The same, ``[R, B, 3H], [R, B, 3H], [R, B, H]``, by the kernel of torch's own cell.
 
-    It takes one launch, and one in the backward pass, where the formulas one by one take eight and fifteen.
+    It takes one launch, and one in the backward pass; the formulas take one for every operation in them.
     """
     gates = fold(from_input), fold(from_state), fold(h.to(from_state.dtype))
     return split_rows(torch.ops.aten._thnn_fused_gru_cell(*gates)[0], h.shape[0])
