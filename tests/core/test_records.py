@@ -168,3 +168,9 @@ def test_unsent_fields_do_not_travel_but_are_kept():
     assert [name for name, _ in named_leaves(message)] == ["params", "start"]
     assert torch.equal(tree_map(lambda t: 3 * t, message).start, torch.full((2, 100), 3.0))
     assert tree_index(message, 0).start.shape == (100,)
+
+
+def test_what_does_not_travel_has_no_name_among_what_does() -> None:
+    message = (Message(torch.ones(3), torch.ones(5)), torch.ones(2))
+    assert [name for name, _ in named_leaves(message, travelling=True)] == ["0.params", "1"]
+    assert [name for name, _ in named_leaves(message)] == ["0.params", "0.start", "1"]

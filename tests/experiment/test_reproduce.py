@@ -280,6 +280,10 @@ def test_best_along_an_axis_where_less_is_better(tmp_path: Path, monkeypatch: py
     (claim,) = check_claims(found)
     assert claim.ours == "holds"
     assert claim.numbers == "1: 9.00, 2: 4.00, 5: 3.00, 10: 2.10, 20: 2.20"
+    values["Panacea"][20] = 0.002
+    (tmp_path / "more").mkdir()
+    (claim,) = check_claims(gather(made, _finished(made, tmp_path / "more", values)))
+    assert claim.ours == "does not hold"
 
 
 def test_a_value_at_which_a_run_failed_is_not_the_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -123,6 +124,7 @@ def _stretched(places: npt.NDArray[np.float64]) -> bool:
 
 def write_figure(figure: Figure, out: Path) -> Path:
     """Write a figure, the same bytes every time; a place that cannot be written to is a wrong request."""
+    logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # a line for every font it does without
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(out, metadata={"Date": None} if out.suffix.lower() == ".svg" else None)
