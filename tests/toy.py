@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 from panacea.core.round import Report, run_round
@@ -16,6 +17,7 @@ from panacea.data.federation import Federation
 from panacea.data.task import Task
 from panacea.experiment.config import build_config
 from panacea.experiment.experiment import Experiment
+from panacea.experiment.speed.engines import engine_keys
 from panacea.graphs import ClientGraph
 
 SIZES = (1, 9, 13, 30, 5, 21, 17)
@@ -110,3 +112,10 @@ def wait_for_first_round(out: Path, seconds: float = 90) -> None:
 def largest_difference(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> float:
     assert a.keys() == b.keys()
     return max(float((a[name] - b[name]).abs().max()) if a[name].numel() else 0.0 for name in a)
+
+
+def without_compiling(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`panacea bench` measures what takes no minute to get ready."""
+    for module in ("engines", "growth"):
+        name = f"panacea.experiment.speed.{module}.engine_keys"
+        monkeypatch.setattr(name, lambda device, **keys: engine_keys(device, **{**keys, "quick": True}))

@@ -11,13 +11,14 @@ import pytest
 from panacea.cli import run_command_line
 from panacea.experiment.speed import Bench, workloads
 from tests.cli.printed import said
+from tests.toy import without_compiling
 
 
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     made = tuple(dataclasses.replace(work, steps=2) for work in workloads._WORKLOADS)
     monkeypatch.setattr(workloads, "_WORKLOADS", made)
-    monkeypatch.setattr("panacea.experiment.speed.engines._known", lambda *_: False)  # compiling takes a minute
+    without_compiling(monkeypatch)
 
 
 def test_the_table_names_engines_ratios_and_waits(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-import threading
+import os
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,12 +16,14 @@ import torch
 from torch import Tensor
 
 from panacea.core.method import Adaptation, Method
+from panacea.core.round import run_round
 from panacea.engines.vectorised import Request, VectorisedEngine
 from panacea.errors import RunFailure
 from panacea.experiment.batch import Job, grouped, run_batch
 from panacea.experiment.config import build_config
 from panacea.experiment.experiment import Experiment
-from panacea.experiment.replicas import Baton, Meeting, run_together, same_programme
+from panacea.experiment.interrupt import Interrupter
+from panacea.experiment.replicas import Meeting, run_together, same_programme
 from panacea.experiment.runner import run_experiment
 from panacea.methods import make_method, method_names
 from tests.toy import largest_difference, outcome, toy_experiment
@@ -226,51 +229,86 @@ def test_a_batch_together_and_apart(tmp_path: Path) -> None:
 
 
 def test_a_run_that_waits_outside_does_not_hold_up_the_others() -> None:
+    """Number 1 waits while 0 trains to its end, and then goes on."""
     order: list[str] = []
-    meeting = Meeting(present={0, 1})
+    group = [toy_experiment("fedavg", seed=seed, rounds=3) for seed in range(2)]
 
-    def waiting() -> None:
-        with meeting.baton:
-            meeting.pause(0, 0.2)
-            order.append("back")
+    def run(number: int, meeting: Meeting, asked: Callable[[], bool]) -> None:
+        meeting.join(number, group[number])
+        if number == 1:
+            meeting.pause(number, 2.0)
+        run_experiment(group[number])
+        order.append(f"{number} done")
+        if number == 0:
+            started = time.monotonic()
+            meeting.pause(number, 0.05)
+            assert time.monotonic() >= started + 0.05
+            order.append("0 back")
 
-    thread = threading.Thread(target=waiting)
-    with meeting.baton:
-        thread.start()
-        time.sleep(0.05)  # it is in line now, and not further
-        assert meeting.present == {0, 1}
-    while 0 in meeting.present:
-        time.sleep(0.005)
-    with meeting.baton:
-        order.append("here")
-    thread.join()
-    assert order == ["here", "back"]
-    assert meeting.present == {0, 1}
+    run_together(range(2), run)
+    assert order == ["0 done", "0 back", "1 done"]
+    for seed, experiment in enumerate(group):
+        alone = toy_experiment("fedavg", seed=seed, rounds=3)
+        run_experiment(alone)
+        assert same_run(alone, experiment)
 
 
-def test_the_baton_goes_to_those_in_line_one_after_the_other() -> None:
-    baton, held, order = Baton(), [0], list[int]()
+def test_a_second_interrupt_ends_all_of_them_at_once() -> None:
+    """What they hold is let go: nobody else waits for their locks."""
+    closed, rounds = list[int](), [0, 0]
 
-    def waiting(number: int) -> None:
-        with baton:
-            held[0] += 1
-            assert held[0] == 1
-            order.append(number)
-            time.sleep(0.002)
-            held[0] -= 1
+    def run(number: int, meeting: Meeting, asked: Callable[[], bool]) -> None:
+        experiment = toy_experiment("fedavg", seed=number)
+        meeting.join(number, experiment)
+        try:
+            for round in range(1, 6):
+                run_round(experiment.method, experiment.state, experiment.cohort(round), experiment.engine)
+                rounds[number] += 1
+                if number == 0 and round == 2:
+                    os.kill(os.getpid(), signal.SIGINT)
+                    assert asked()
+                    os.kill(os.getpid(), signal.SIGINT)
+        finally:
+            closed.append(number)
 
-    threads = [threading.Thread(target=waiting, args=(number,)) for number in range(8)]
-    with baton:
-        for number, thread in enumerate(threads):
-            thread.start()
-            while len(baton._line) <= number:
-                time.sleep(0.001)
-        assert order == []
-    for thread in threads:
-        thread.join()
-    assert order == list(range(8))
-    with baton:  # it is free again
-        pass
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        run_together(range(2), run)
+    assert sorted(closed) == [0, 1]
+    assert rounds == [2, 1]
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_an_interrupter_inside_another_leaves_the_signals_alone() -> None:
+    """Runs begin and end in any order; the first to end must not take the others' Ctrl-C away."""
+    with Interrupter() as outer:
+        first, second = Interrupter(), Interrupter()
+        first.__enter__()
+        second.__enter__()
+        first.__exit__(None, None, None)
+        os.kill(os.getpid(), signal.SIGINT)
+        second.__exit__(None, None, None)
+        assert outer.requested
+        assert not first.requested
+
+
+def test_threads_of_a_run_that_ends_first_stay_the_others() -> None:
+    before = torch.get_num_threads()
+
+    def run(number: int, meeting: Meeting, asked: Callable[[], bool]) -> None:
+        experiment = toy_experiment("fedavg", seed=number, rounds=2 + 2 * number, threads=before + 1)
+        meeting.join(number, experiment)
+        run_experiment(experiment)
+
+    def counted(self: VectorisedEngine, requests: list[Request]) -> Any:
+        assert torch.get_num_threads() == before + 1
+        return original(self, requests)
+
+    original = VectorisedEngine.train_together
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(VectorisedEngine, "train_together", counted)
+        run_together(range(2), run)
+    assert torch.get_num_threads() == before
 
 
 def test_adaptations_are_programmes_too() -> None:

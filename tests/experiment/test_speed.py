@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from panacea.errors import RequestError, RunFailure
+from panacea.experiment.config import build_config
 from panacea.experiment.speed import Bench, Curve, Plan, Point, Request, Row, check_growth, check_rows, measure_engines
 from panacea.experiment.speed import workloads as all_workloads
 from panacea.experiment.speed.baselines import plain_round
@@ -23,6 +24,7 @@ from panacea.experiment.speed.roofline import Roofline, gemm_peak, step_flops
 from panacea.experiment.speed.runners import EngineRunner, PlainRunner
 from panacea.experiment.speed.workloads import experiment_of, find_workload
 from panacea.report.bench import write_bench
+from tests.toy import without_compiling
 
 
 class Clock:
@@ -46,7 +48,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """All workloads with two local steps."""
     made = tuple(dataclasses.replace(work, steps=2) for work in all_workloads._WORKLOADS)
     monkeypatch.setattr(all_workloads, "_WORKLOADS", made)
-    monkeypatch.setattr("panacea.experiment.speed.engines._known", lambda *_: False)  # compiling takes a minute
+    without_compiling(monkeypatch)
 
 
 def row(scores: dict[str, float | None], metric: str = "accuracy", seconds: float = 1.0) -> Row:
@@ -110,7 +112,7 @@ def test_what_loops_over_fewer_clients_is_multiplied(monkeypatch: pytest.MonkeyP
     few = dataclasses.replace(find_workload("W1"), steps=2, looped=2)
     monkeypatch.setattr(all_workloads, "_WORKLOADS", (few,))
     monkeypatch.setattr("panacea.experiment.speed.engines.interleave", fixed)
-    monkeypatch.setattr("panacea.experiment.speed.engines._known", lambda *_: False)
+    without_compiling(monkeypatch)
     (found,) = measure_engines(Request(only=("W1",)))
     assert found.scaled == ("plain", "sequential")
     assert found.timings["plain"].median == 2.5  # 5 clients instead of 2
@@ -152,8 +154,7 @@ def test_a_plain_round_is_the_mean_of_the_clients_descents() -> None:
     assert network.weight.item() == 1.0  # the given one is left alone
 
 
-def test_engines_are_those_of_the_device_and_of_this_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("panacea.experiment.speed.engines._known", lambda *_: True)
+def test_engines_are_those_of_the_device() -> None:
     assert list(engine_keys("cpu")[0]) == ["sequential", "vectorised", "compiled"]
     assert engine_keys("cpu")[0]["compiled"] == {"engine": "vectorised", "engine.compile": True}
     keys, notes = engine_keys("cpu", quick=True)
@@ -163,11 +164,12 @@ def test_engines_are_those_of_the_device_and_of_this_version(monkeypatch: pytest
     assert keys["vectorised"] == {"engine": "vectorised", "engine.capture": False}
     assert keys["captured"] == {"engine": "vectorised", "engine.capture": True}
     assert "compiled" not in keys
-    assert list(engine_keys("cuda")[0]) == ["sequential", "vectorised", "captured", "compiled"]
-    monkeypatch.setattr("panacea.experiment.speed.engines._known", lambda *_: False)
+    assert keys["deterministic"] == {**keys["captured"], "engine.deterministic": True}
     keys, notes = engine_keys("cuda")
-    assert keys["vectorised"] == {"engine": "vectorised"}
-    assert "engine.capture" in notes[0]
+    assert list(keys) == ["sequential", "vectorised", "captured", "compiled", "deterministic"]
+    assert notes == []
+    for own in keys.values():
+        build_config({"data": "fl60", "method": "fedavg", **own})  # they are keys
 
 
 @pytest.mark.usefixtures("short")
@@ -265,11 +267,13 @@ def test_a_round_among_many_clients_says_its_memory() -> None:
     assert 5e7 < (point.memory or 0) < 1e11
 
 
-def test_seeds_in_lock_step_are_measured() -> None:
+def test_seeds_in_lock_step_are_measured(tmp_path: Path) -> None:
     (curve,) = measure_growth(Plan(only=("replicas",), repeats=1, quick=True))
     assert [point.size for point in curve.points] == [1, 5]
     for point in curve.points:
         assert 0 < point.ms["W1 training"] < point.ms["W1"]  # the round holds more than the call
+    write_bench(Bench("cpu", curves=[curve]), tmp_path)
+    assert (tmp_path / "growth.png").exists()
 
 
 # --- peers ------------------------------------------------------------------------------------------------------------

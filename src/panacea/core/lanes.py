@@ -10,25 +10,42 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 
 import torch
 
-__all__ = ["Lane", "Mark", "mark", "wait_for"]
+__all__ = ["Lane", "Mark", "mark"]
 
 Mark = torch.cuda.Event | None
 """A place in a lane; None without a GPU."""
 
 
+@cache
+def _gpu() -> bool:
+    return torch.cuda.is_available()
+
+
+def mark() -> Mark:
+    """The place behind all that was queued where this is called."""
+    return torch.cuda.current_stream().record_event() if _gpu() else None
+
+
 class Lane:
-    """A lane of its own, made when it is first used."""
+    """A lane of its own, made when it is first used.
+
+    Attributes:
+        used: False for a run that has next to nothing to do on a GPU by itself: that little is queued where everybody's
+            is, and nobody need wait for it in particular.
+    """
 
     def __init__(self) -> None:
+        self.used = _gpu()
         self._stream: torch.cuda.Stream | None = None
 
     @contextmanager
     def entered(self) -> Iterator[None]:
-        """What this thread queues inside goes into this lane."""
-        if not torch.cuda.is_available():
+        """What is queued inside goes into this lane."""
+        if not self.used:
             yield
             return
         if self._stream is None:
@@ -36,14 +53,13 @@ class Lane:
         with torch.cuda.stream(self._stream):
             yield
 
+    def mark(self) -> Mark:
+        """The place behind all that this lane has to do; inside `entered`."""
+        return mark() if self.used else None
 
-def mark() -> Mark:
-    """The place behind all that this thread's lane has to do."""
-    return torch.cuda.current_stream().record_event() if torch.cuda.is_available() else None
-
-
-def wait_for(marks: Iterable[Mark]) -> None:
-    """What this thread queues from now on begins when these places are reached; the thread itself does not wait."""
-    for one in marks:
-        if one is not None:
-            torch.cuda.current_stream().wait_event(one)
+    def wait_for(self, marks: Iterable[Mark]) -> None:
+        """What is queued from now on begins when these places are reached; nobody waits here. Inside `entered`."""
+        if self.used:
+            for one in marks:
+                if one is not None:
+                    torch.cuda.current_stream().wait_event(one)

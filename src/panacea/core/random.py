@@ -18,7 +18,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-__all__ = ["Keys", "Streams", "bits", "mix", "sample_batches", "torch_mix", "torch_uniform", "uniform"]
+__all__ = ["Keys", "Streams", "bits", "client_keys", "mix", "sample_batches", "torch_mix", "torch_uniform", "uniform"]
 
 Keys = npt.NDArray[np.uint64]
 
@@ -66,6 +66,12 @@ def _purpose_key(seed: int, purpose: str) -> int:
     return _mixed(_mixed(seed + int(_GOLDEN)) ^ word)
 
 
+def client_keys(rounds: Keys | np.uint64, clients: npt.NDArray[np.uint64]) -> Keys:
+    """The keys of clients ``[clients]`` from that of their round (`Streams.round_key`), or from one of each."""
+    with np.errstate(over="ignore"):
+        return mix((clients + np.uint64(1)) * _M1 + rounds)
+
+
 class Streams:
     """All random streams of one experiment.
 
@@ -79,15 +85,14 @@ class Streams:
 
     def keys(self, purpose: str, round: int, clients: npt.ArrayLike) -> Keys:
         """One key per client, ``[clients]``."""
-        with np.errstate(over="ignore"):
-            each = (np.asarray(clients, dtype=np.uint64) + np.uint64(1)) * _M1
-            return mix(each + np.uint64(self._round_key(purpose, round)))
+        return client_keys(np.uint64(self.round_key(purpose, round)), np.asarray(clients, dtype=np.uint64))
 
     def key(self, purpose: str, round: int = 0, client: int = 0) -> int:
         """The key of one stream, an integer below 2**64."""
-        return _mixed(self._round_key(purpose, round) + (client + 1) * int(_M1))
+        return _mixed(self.round_key(purpose, round) + (client + 1) * int(_M1))
 
-    def _round_key(self, purpose: str, round: int) -> int:
+    def round_key(self, purpose: str, round: int) -> int:
+        """What the keys of all clients of a round are made from."""
         return _mixed(_purpose_key(self.seed, purpose) + (round + 1) * int(_GOLDEN))
 
     def numpy(self, purpose: str, round: int = 0, client: int = 0) -> np.random.Generator:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from panacea.core.draws import drawn_batches
-from panacea.core.random import Keys
+from panacea.core.random import Keys, client_keys
 from panacea.core.transfer import on_device
 from panacea.core.types import Batch, ClientIds
 from panacea.engines.base import Samples
@@ -80,9 +80,7 @@ class Rows:
 
     def noise(self) -> Tensor:
         """``[rows]`` int64: the key of every row's stream of noise."""
-        keys = [p.samples.streams.keys(f"{p.purpose} noise", p.round, p.ids) for p in self.parties]
-        first = self.parties[0].samples
-        return on_device((np.concatenate(keys) >> np.uint64(1)).view(np.int64), first.device)
+        return on_device((self._keys("noise") >> np.uint64(1)).view(np.int64), self.parties[0].samples.device)
 
     def batches(self, steps: int, draws: int, batch_size: int) -> Iterator[tuple[Batch, ...]]:
         """For every local step, `draws` batches ``[rows, B, ...]``."""
@@ -111,8 +109,12 @@ class Rows:
 
     def keys(self, draw: int) -> Keys:
         """``[rows]``: of the rows' streams of batches."""
-        each = [p.samples.streams.keys(f"{p.purpose} batches {draw}", p.round, p.ids) for p in self.parties]
-        return np.concatenate(each)
+        return self._keys(f"batches {draw}")
+
+    def _keys(self, what: str) -> Keys:
+        rounds = [p.samples.streams.round_key(f"{p.purpose} {what}", p.round) for p in self.parties]
+        each = np.array(rounds, np.uint64).repeat([len(p.ids) for p in self.parties])
+        return client_keys(each, np.concatenate([p.ids for p in self.parties]).astype(np.uint64))
 
     def starts(self) -> Tensor:
         """``[rows, 1]``: where the samples of each row begin."""

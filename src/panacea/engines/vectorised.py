@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from panacea.core.local import Local, Sgd, fold_steps, run_local
 from panacea.core.method import Method
-from panacea.core.records import Tree, tree_index, tree_map
+from panacea.core.records import Tree, leaves, tree_index, tree_map
 from panacea.core.round import Trained
 from panacea.core.types import Batch, ClientIds, Cohort, Steps
 from panacea.engines.base import LocalSettings, Samples, Scores
@@ -229,7 +229,7 @@ class VectorisedEngine:
         self.gradient_evaluations += int(grad.own_calls().sum()) + grad.extra_calls
         parts = (uploads, kept, grad.statistics, grad.mean_loss())
         whole = Trained(*(_placed(part, self.home.device) for part in parts))
-        return [whole] if len(pieces) == 1 else [_cut(whole, own) for own in rows.slices]
+        return [whole] if len(pieces) == 1 else _cut(whole, list(map(len, pieces)))
 
     def evaluate(
         self, params: Tensor, statistics: Tensor, ids: ClientIds, split: str, samples: Samples | None = None
@@ -271,10 +271,11 @@ def _stacked(trees: Sequence[Tree]) -> Tree:
     return trees[0] if len(trees) == 1 else tree_map(lambda *parts: torch.cat(parts), trees[0], *trees[1:])
 
 
-def _cut(trained: Trained, rows: slice) -> Trained:
-    return Trained(
-        tree_index(trained.uploads, rows), tree_index(trained.kept, rows), trained.statistics[rows], trained.loss[rows]
-    )
+def _cut(trained: Trained, rows: list[int]) -> list[Trained]:
+    """The inverse of `_stacked`: so many rows to each request."""
+    whole = trained.uploads, trained.kept, trained.statistics, trained.loss
+    each = map(iter, zip(*(leaf.split(rows) for leaf in leaves(whole)), strict=True))
+    return [Trained(*tree_map(lambda _, own=own: next(own), whole)) for own in each]
 
 
 def joined(parts: Sequence[Trained]) -> Trained:

@@ -154,8 +154,6 @@ def train_group(
             settle(number, train_job(jobs[number], relay, pages, given, **together))
         except (RequestError, Interrupted) as error:
             settle(number, error)
-        except KeyboardInterrupt:  # the second one: at once, not saved
-            settle(number, Interrupted("interrupted"))
 
     def among_others(number: int, meeting: Meeting, asked: Callable[[], bool]) -> None:
         relay = relay_of(number)
@@ -165,7 +163,10 @@ def train_group(
 
     if len(jobs) == 1:
         (number,) = jobs
-        one(number, relay_of(number))
+        try:
+            one(number, relay_of(number))
+        except KeyboardInterrupt:  # the second one: at once, not saved
+            settle(number, Interrupted("interrupted"))
     else:
         run_together(list(jobs), among_others)
 

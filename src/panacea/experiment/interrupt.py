@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from types import FrameType, TracebackType
+from typing import ClassVar
 
 from panacea.errors import PanaceaError
 
@@ -18,14 +19,17 @@ class Interrupted(PanaceaError):  # noqa: N818
 
 
 class Interrupter:
-    """While it is entered, the first signal only sets `requested`."""
+    """While it is entered, the first signal only sets `requested`; of one inside another, the outer's."""
+
+    _outermost: ClassVar[Interrupter | None] = None
 
     def __init__(self) -> None:
         self.requested = False
         self._old: dict[int, object] = {}
 
     def __enter__(self) -> Interrupter:
-        if threading.current_thread() is threading.main_thread():
+        if threading.current_thread() is threading.main_thread() and Interrupter._outermost is None:
+            Interrupter._outermost = self
             for number in (signal.SIGINT, signal.SIGTERM):
                 self._old[number] = signal.signal(number, self._ask)
         return self
@@ -41,3 +45,5 @@ class Interrupter:
         for number, handler in self._old.items():
             signal.signal(number, handler)  # type: ignore[arg-type]
         self._old.clear()
+        if Interrupter._outermost is self:
+            Interrupter._outermost = None

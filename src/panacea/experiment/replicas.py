@@ -1,28 +1,29 @@
 """Runs that advance together: several seeds (and rates) of one method, their clients as rows of the same calls.
 
-Every run keeps its own thread, experiment, directory and checkpoints, and does everything as if it were alone. Only
-local training is shared: a run that wants its cohort trained waits at a *meeting* until all others want theirs, and one
-call trains the rows of all of them. On a GPU five times the rows cost little more, and what a run does alone goes into
-a lane of its own (`panacea.core.lanes`); on a CPU small networks gain as well. Only one thread runs at a time, so
-nothing else changes: each run's numbers are those of the run alone, to the last float bits (products of more rows may
-be summed in another order). A run that fails or ends leaves the meeting, and the others go on.
+Every run keeps its own experiment, directory and checkpoints, and does everything as if it were alone. Only local
+training is shared: a run that wants its cohort trained stops there (each is a *greenlet*, a call stack that can be left
+and entered again) until all others want theirs, and one call trains the rows of all of them. On a GPU five times the
+rows cost little more, and what a run does alone goes into a lane of its own (`panacea.core.lanes`); on a CPU small
+networks gain as well. Runs take turns in one thread, so nothing else changes: each run's numbers are those of the run
+alone, to the last float bits (products of more rows may be summed in another order). A run that fails or ends leaves,
+and the others go on.
 """
 
 from __future__ import annotations
 
-import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from types import FunctionType
 from typing import Any
 
+import greenlet
 import numpy as np
+import torch
 from torch import Tensor
 
-from panacea.core.lanes import Lane, Mark, mark, wait_for
+from panacea.core.lanes import Lane, Mark, mark
 from panacea.core.method import Method
 from panacea.core.records import leaves
 from panacea.core.round import Trained
@@ -30,131 +31,145 @@ from panacea.engines.vectorised import Request, VectorisedEngine
 from panacea.experiment.experiment import Experiment
 from panacea.experiment.interrupt import Interrupter
 
-__all__ = ["Baton", "Meeting", "run_together"]
+__all__ = ["Meeting", "run_together"]
 
-
-class Baton:
-    """Held by the one thread that runs, and handed on to the next in line.
-
-    A condition variable would wake all threads at once, of which all but one go back to sleep. In line there is one
-    thread to wake, and the order of the runs is always the same.
-    """
-
-    def __init__(self) -> None:
-        self._guard, self._free = threading.Lock(), True
-        self._line: deque[threading.Lock] = deque()
-
-    def __enter__(self) -> Baton:
-        """Wait for it, behind all others who do."""
-        place = self.place()
-        self.line_up([place])
-        place.acquire()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Hand it on."""
-        with self._guard:
-            if self._line:
-                self._line.popleft().release()
-            else:
-                self._free = True
-
-    @staticmethod
-    def place() -> threading.Lock:
-        """Something to wait at: who acquires it goes on when it was lined up and its turn has come."""
-        place = threading.Lock()
-        place.acquire()
-        return place
-
-    def line_up(self, places: Iterable[threading.Lock]) -> None:
-        """Their turns come one after the other; the first at once, if nobody holds the baton."""
-        with self._guard:
-            self._line.extend(places)
-            if self._free and self._line:
-                self._free = False
-                self._line.popleft().release()
+_MOST_FOUND = 100  # pairs of programmes that are remembered
 
 
 @dataclass
+class _Run:
+    """One that takes part.
+
+    Attributes:
+        stack: what it is doing.
+        lane: where it does so, on a GPU.
+        away: until when it waits for somebody outside.
+    """
+
+    stack: greenlet.greenlet
+    lane: Lane
+    away: float | None = None
+
+
 class Meeting:
     """Where the runs of a group meet.
 
     Attributes:
-        baton: held by the one thread that runs; who waits for the others hands it on.
-        present: runs that take part now.
-        wanted: what each of those that wait wants to have trained, and up to where its lane must be done before.
-        places: where those that wait do so.
+        runs: those that are not over.
+        wanted: what each of those that stopped wants to have trained, and up to where its lane must be done before.
         done: what became of it: the result, or the error.
         lane: of the shared calls.
-        left: places in the lanes of runs that are over; they may still use what a shared call made.
+        left: places in lanes that are left; they may still use what a shared call made.
         called: the end of the last shared call.
     """
 
-    baton: Baton = field(default_factory=Baton)
-    present: set[int] = field(default_factory=set)
-    wanted: dict[int, tuple[VectorisedEngine, Request, Mark]] = field(default_factory=dict)
-    places: dict[int, threading.Lock] = field(default_factory=dict)
-    done: dict[int, Trained | Exception] = field(default_factory=dict)
-    lane: Lane = field(default_factory=Lane)
-    left: list[Mark] = field(default_factory=list)
-    called: Mark = None
+    def __init__(self) -> None:
+        self.runs: dict[int, _Run] = {}
+        self.wanted: dict[int, tuple[VectorisedEngine, Request, Mark]] = {}
+        self.done: dict[int, Trained | Exception] = {}
+        self.lane = Lane()
+        self.left: list[Mark] = []
+        self.called: Mark = None
+        self._centre = greenlet.getcurrent()
+        self._found: dict[tuple[int, ...], tuple[bool, tuple[object, ...]]] = {}
+
+    # --- what a run calls -----------------------------------------------------------------------------------------
 
     def join(self, number: int, experiment: Experiment) -> None:
         """Its local training is shared from now on; a run on an engine without rows stays alone."""
         engine = experiment.engine
         if isinstance(engine, VectorisedEngine):
             engine.together = partial(self.train, number, engine)
-        else:
-            self.leave(number)
-
-    def leave(self, number: int) -> None:
-        """It is over; nobody waits for it any more."""
-        self.present.discard(number)
-        self.left.append(mark())
-        self._serve()
+            if engine.home.device.type == "cpu":
+                lane = self.runs[number].lane
+                self.left.append(lane.mark())
+                lane.used = False
 
     def pause(self, number: int, seconds: float) -> None:
         """Let the others go on while this run waits for somebody outside."""
-        self.leave(number)
-        self.baton.__exit__()
-        time.sleep(seconds)
-        self.baton.__enter__()
-        self.present.add(number)
+        self.runs[number].away = time.monotonic() + seconds
+        self._centre.switch()
 
     def train(self, number: int, engine: VectorisedEngine, request: Request) -> Trained:
-        """Wait for the others, then the result."""
-        self.wanted[number] = engine, request, mark()
-        self._serve()
-        if number not in self.done:
-            place = self.places[number] = self.baton.place()
-            self.baton.__exit__()
-            place.acquire()
-        wait_for([self.called])
+        """Stop until the others want something, too; then the result."""
+        lane = self.runs[number].lane
+        self.wanted[number] = engine, request, lane.mark()
+        self._centre.switch()
+        lane.wait_for([self.called])
         result = self.done.pop(number)
         if isinstance(result, Exception):
             raise result
         return result
 
-    def _serve(self) -> None:
-        """Train once everybody who is here wants something."""
-        if not self.wanted or len(self.wanted) < len(self.present):
-            return
+    # --- the centre -----------------------------------------------------------------------------------------------
+
+    def add(self, number: int, run: Callable[[], None]) -> None:
+        """One that takes part; it begins with `proceed`."""
+        self.runs[number] = _Run(greenlet.greenlet(run), Lane())
+
+    def proceed(self) -> None:
+        """Let all of them run to their ends; what one raises ends all."""
+        turns = list(self.runs)
+        try:
+            while self.runs:
+                for number in turns:
+                    self._advance(number)
+                turns = self._back() or self._served()
+        finally:
+            for run in self.runs.values():
+                run.stack.throw()  # so that files and locks are closed now
+
+    def _advance(self, number: int) -> None:
+        """Let one go on until it wants something, waits for somebody outside or is over."""
+        run, threads = self.runs[number], torch.get_num_threads()
+        with run.lane.entered():
+            run.stack.switch()
+            if run.stack.dead:
+                self.left.append(run.lane.mark())
+        if run.stack.dead:
+            del self.runs[number]
+            torch.set_num_threads(threads)  # it has put back what it found, but the others are not done
+
+    def _back(self) -> list[int]:
+        """Those that waited long enough; where nobody else has anything to do, the first that will have."""
+        away = {number: run.away for number, run in self.runs.items() if run.away is not None}
+        if away and not self.wanted:
+            time.sleep(max(0.0, min(away.values()) - time.monotonic()))
+        back = [number for number, until in away.items() if until <= time.monotonic()]
+        for number in back:
+            self.runs[number].away = None
+        return back
+
+    def _served(self) -> list[int]:
+        """Train what is wanted; whose it was."""
         waiting, self.wanted = dict(sorted(self.wanted.items())), {}  # whoever came first, the rows are in one order
         groups: list[dict[int, tuple[VectorisedEngine, Request]]] = []
         for number, (engine, request, _) in waiting.items():
             for group in groups:
-                if _alike(next(iter(group.values())), (engine, request)):
+                if self._alike(next(iter(group.values())), (engine, request)):
                     group[number] = engine, request
                     break
             else:
                 groups.append({number: (engine, request)})
+        self.left.append(mark())  # what is queued outside of lanes
         with self.lane.entered():
-            wait_for([*(place for _, _, place in waiting.values()), *self.left])
+            self.lane.wait_for([*(place for _, _, place in waiting.values()), *self.left])
             self.left.clear()
             for group in groups:
                 self.done |= _trained(group)
-            self.called = mark()
-        self.baton.line_up(self.places.pop(number) for number in waiting if number in self.places)
+            self.called = self.lane.mark()
+        return list(waiting)
+
+    def _alike(self, first: tuple[VectorisedEngine, Request], second: tuple[VectorisedEngine, Request]) -> bool:
+        """Whether two requests can be one call: the same programme on networks of one shape."""
+        (engine, a), (other, b) = first, second
+        compared = engine, other, a.method, b.method
+        key = tuple(map(id, compared))  # of what is kept beside the answer, so that it stays theirs
+        if key not in self._found:
+            if len(self._found) >= _MOST_FOUND:  # programmes of evaluations never come again
+                self._found.clear()
+            self._found[key] = _same_network(engine, other) and same_programme(a.method, b.method), compared
+        return self._found[key][0] and _same_local(a, b) and _same_shapes(a, b)
 
 
 def _trained(group: dict[int, tuple[VectorisedEngine, Request]]) -> dict[int, Trained | Exception]:
@@ -175,21 +190,19 @@ def _trained(group: dict[int, tuple[VectorisedEngine, Request]]) -> dict[int, Tr
     return {number: result for number, one in group.items() for result in _trained({number: one}).values()}
 
 
-def _alike(first: tuple[VectorisedEngine, Request], second: tuple[VectorisedEngine, Request]) -> bool:
-    """Whether two requests can be one call: the same programme on networks of one shape."""
-    (engine, a), (other, b) = first, second
-    same_network = (
+def _same_network(engine: VectorisedEngine, other: VectorisedEngine) -> bool:
+    return (
         engine.target.task == other.target.task
         and engine.target.layout == other.target.layout
         and engine.target.statistics_layout == other.target.statistics_layout
         and type(engine.target.original) is type(other.target.original)
         and engine.forward.kind == other.forward.kind
     )
-    same_local = all(
-        getattr(a.local, name) == getattr(b.local, name)
-        for name in ("batch_size", "momentum", "weight_decay", "clip", "frozen_statistics")
-    )
-    return same_network and same_local and _same_shapes(a, b) and same_programme(a.method, b.method)
+
+
+def _same_local(a: Request, b: Request) -> bool:
+    names = ("batch_size", "momentum", "weight_decay", "clip", "frozen_statistics")
+    return a.local is b.local or all(getattr(a.local, name) == getattr(b.local, name) for name in names)
 
 
 def _same_shapes(a: Request, b: Request) -> bool:
@@ -233,32 +246,30 @@ def _same(a: Any, b: Any) -> bool:
 
 
 def run_together(numbers: Sequence[int], run: Callable[[int, Meeting, Callable[[], bool]], None]) -> None:
-    """Run all of them, each in its own thread; returns when the last is over.
+    """Run all of them; returns when the last is over.
 
     Args:
         numbers: of the runs.
-        run: does one run; it joins the meeting itself, and asks whether to stop (Ctrl-C reaches the main thread only).
-            What it raises is raised here, after the others are done.
+        run: does one run; it joins the meeting itself, and asks whether to stop. What it raises is raised here, after
+            the others are done; a second Ctrl-C ends all of them at once.
     """
-    meeting = Meeting(present=set(numbers))  # nothing is trained before everybody had a chance to join
+    meeting, failed = Meeting(), list[BaseException]()
 
-    failed: list[BaseException] = []
+    def one(number: int) -> None:
+        try:
+            run(number, meeting, lambda: interrupter.requested)
+        except (KeyboardInterrupt, greenlet.GreenletExit):
+            raise
+        except BaseException as error:  # raised again below
+            failed.append(error)
 
-    def thread(number: int) -> None:
-        with meeting.baton, Lane().entered():
-            try:
-                run(number, meeting, lambda: interrupter.requested)
-            except BaseException as error:  # raised again below: nobody hears a thread
-                failed.append(error)
-            finally:
-                meeting.leave(number)
-
+    threads = torch.get_num_threads()
     with Interrupter() as interrupter:
-        threads = [threading.Thread(target=thread, args=(number,), daemon=True) for number in numbers]
-        for one in threads:
-            one.start()
-        for one in threads:
-            while one.is_alive():
-                one.join(0.2)  # in pieces, so that a signal is heard; a second one ends everything at once
+        for number in numbers:
+            meeting.add(number, partial(one, number))
+        try:
+            meeting.proceed()
+        finally:
+            torch.set_num_threads(threads)
     if failed:
         raise failed[0]

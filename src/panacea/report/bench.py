@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["draw_growth", "draw_rows", "write_bench"]
 
-_SAME_PLACE = {"ray": "captured"}  # the one is for CPUs, the other for GPUs
+_SAME_PLACE = {"ray": "captured", "deterministic": "sequential"}  # never in one figure
 _NAMES = tuple(name for name in (*OURS, *PEERS) if name not in _SAME_PLACE)  # each has its own colour and mark
 _MARKS = "osD^vPX*"
 
@@ -75,14 +75,15 @@ def draw_growth(curves: list[Curve]) -> Figure:
 def _place(name: str) -> int:
     """Among the colours: an engine's or peer's own; workloads (of seeds in lock-step) in their order."""
     name = _SAME_PLACE.get(name, name)
-    return _NAMES.index(name) if name in _NAMES else 2 + ("W1", "W2").index(name)
+    return _NAMES.index(name) if name in _NAMES else 2 + ("W1", "W2").index(name.split()[0])
 
 
 def _panel(axes: Axes, curve: Curve) -> None:
     for name in dict.fromkeys(name for point in curve.points for name in point.ms):
         points = [(point.size, point.ms[name]) for point in curve.points if name in point.ms]
         xs, ys = zip(*points, strict=True)
-        axes.plot(xs, ys, marker=_MARKS[_place(name)], markersize=4, color=COLOURS[_place(name)], label=name)
+        line = "--" if name.endswith("training") else "-"  # a part of the round of the same colour
+        axes.plot(xs, ys, line, marker=_MARKS[_place(name)], markersize=4, color=COLOURS[_place(name)], label=name)
     axes.set_xscale("log")
     axes.set_yscale("log")
     every = [ms for point in curve.points for ms in point.ms.values()]

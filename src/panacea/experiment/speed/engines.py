@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from panacea.engines.ray_engine import RayEngine
-from panacea.errors import PanaceaError, RequestError
-from panacea.experiment.config import build_config
+from panacea.errors import PanaceaError
 from panacea.experiment.speed.measuring import WARM_UP, Runner, Timing, interleave
 from panacea.experiment.speed.peers import Peers
 from panacea.experiment.speed.roofline import Roofline, gemm_peak, step_flops
@@ -98,33 +97,22 @@ class Row:
 
 
 def engine_keys(device: str, *, quick: bool = False, ray: bool = False) -> tuple[dict[str, dict[str, Any]], list[str]]:
-    """The keys of every engine that exists for a device, and notes on those that do not.
+    """The keys of every engine that exists for a device, and notes on what is left out.
 
     Compiling takes up to a minute for each network, so a `quick` look goes without.
     """
+    gpu = device == "cuda"
     wanted: dict[str, dict[str, Any]] = {"sequential": {"engine": "sequential"}, "vectorised": dict(_VECTORISED)}
-    notes = []
-    if device == "cuda" and _known("engine.capture", False):
+    if gpu:
         wanted["vectorised"]["engine.capture"] = False
-    faster = {"captured": "engine.capture"} if device == "cuda" else {}
-    for name, key in {**faster, "compiled": "engine.compile"}.items():  # compiled steps are captured, too
-        if quick and name == "compiled":
-            notes.append("compiled is left out of --quick, for compiling alone may take a minute")
-        elif _known(key, True):
-            wanted[name] = {**_VECTORISED, key: True}
-        else:
-            notes.append(f"{name}: this version has no key {key}")
+        wanted["captured"] = {**_VECTORISED, "engine.capture": True}
+    if not quick:
+        wanted["compiled"] = {**_VECTORISED, "engine.compile": True}  # on a GPU compiled steps are captured, too
+    if gpu:
+        wanted["deterministic"] = {**wanted["captured"], "engine.deterministic": True}
     if ray:
         wanted["ray"] = {"engine": "ray"}
-    return wanted, notes
-
-
-def _known(key: str, value: Any) -> bool:
-    try:
-        build_config({"data": "fl60", "method": "fedavg", key: value})
-    except RequestError:
-        return False
-    return True
+    return wanted, ["compiled is left out of --quick, for compiling alone may take a minute"] if quick else []
 
 
 def rounds_of(request: Request, work: Workload) -> int:

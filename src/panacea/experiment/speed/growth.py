@@ -135,6 +135,7 @@ def _model(plan: Plan, tell: Callable[[str], None]) -> Curve:
 
 def _point(size: int, work: Workload, plan: Plan, federation: Any) -> tuple[Point, list[str]]:
     keys, notes = engine_keys(plan.device, quick=plan.quick)
+    keys.pop("deterministic", None)  # as much slower at any size
     few = work if work.looped is None else dataclasses.replace(work, cohort=work.looped)
     runners: dict[str, Runner] = {}
     for name, own in keys.items():

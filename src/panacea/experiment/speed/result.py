@@ -19,7 +19,7 @@ from panacea.experiment.speed.targets import Check
 
 __all__ = ["OURS", "Bench", "tolerance_of"]
 
-OURS = ("plain", "sequential", "vectorised", "compiled", "captured", "ray")
+OURS = ("plain", "sequential", "vectorised", "compiled", "captured", "deterministic", "ray")
 """Columns that are not peers, in order."""
 
 _SAME_BATCHES = 1.0  # points of accuracy between runs that saw the same batches
