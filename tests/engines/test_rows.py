@@ -13,8 +13,9 @@ from panacea.core.local import Local, fold_steps
 from panacea.core.types import Cohort
 from panacea.engines.capture import StepGraphs
 from panacea.engines.gradients import RowGradient
+from panacea.engines.requests import Request
 from panacea.engines.rows import Party, Rows, largest_divisor
-from panacea.engines.vectorised import Request, VectorisedEngine
+from panacea.engines.vectorised import VectorisedEngine
 from panacea.experiment.experiment import Experiment
 from tests.toy import largest_difference, outcome, play, toy_experiment
 
@@ -109,7 +110,7 @@ def test_largest_divisor() -> None:
 @pytest.mark.parametrize("fits", [1, 2])
 def test_too_little_memory_halves_the_block(fits: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The round is trained all the same, and the numbers are those of a small block."""
-    original = VectorisedEngine._train_rows
+    original = VectorisedEngine._launch_rows
 
     def small(self: VectorisedEngine, pieces: list[Request]) -> object:
         if sum(map(len, pieces)) > fits:
@@ -118,7 +119,7 @@ def test_too_little_memory_halves_the_block(fits: int, monkeypatch: pytest.Monke
 
     expected = toy_experiment("ditto", block=fits, cohort=5)
     play(expected, 2)
-    monkeypatch.setattr(VectorisedEngine, "_train_rows", small)
+    monkeypatch.setattr(VectorisedEngine, "_launch_rows", small)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
     tried = toy_experiment("ditto", block=64, cohort=5)
     with pytest.warns(UserWarning, match="too little memory for 5 clients in one call; going on with 2"):
@@ -132,7 +133,7 @@ def test_one_client_that_does_not_fit_is_an_error(monkeypatch: pytest.MonkeyPatc
     def never(self: VectorisedEngine, pieces: list[Request]) -> object:
         raise torch.cuda.OutOfMemoryError("too little")
 
-    monkeypatch.setattr(VectorisedEngine, "_train_rows", never)
+    monkeypatch.setattr(VectorisedEngine, "_launch_rows", never)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
     with pytest.warns(UserWarning, match="too little memory"), pytest.raises(torch.cuda.OutOfMemoryError):
         play(toy_experiment("fedavg"), 1)

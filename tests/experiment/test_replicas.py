@@ -17,14 +17,16 @@ from torch import Tensor
 
 from panacea.core.method import Adaptation, Method
 from panacea.core.round import run_round
-from panacea.engines.vectorised import Request, VectorisedEngine
+from panacea.engines.requests import Request
+from panacea.engines.vectorised import VectorisedEngine
 from panacea.errors import RunFailure
 from panacea.experiment.batch import Job, grouped, run_batch
 from panacea.experiment.config import build_config
 from panacea.experiment.experiment import Experiment
 from panacea.experiment.interrupt import Interrupter
-from panacea.experiment.replicas import Meeting, run_together, same_programme
+from panacea.experiment.replicas import Meeting, run_together
 from panacea.experiment.runner import run_experiment
+from panacea.experiment.sharing import same_programme
 from panacea.methods import make_method, method_names
 from tests.toy import largest_difference, outcome, toy_experiment
 
@@ -63,13 +65,13 @@ def same_run(alone: Experiment, experiment: Experiment) -> bool:
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many runs each call trained."""
     sizes: list[int] = []
-    original = VectorisedEngine.train_together
+    original = VectorisedEngine.launch
 
     def counted(self: VectorisedEngine, requests: list[Request]) -> Any:
         sizes.append(len(requests))
         return original(self, requests)
 
-    monkeypatch.setattr(VectorisedEngine, "train_together", counted)
+    monkeypatch.setattr(VectorisedEngine, "launch", counted)
     return sizes
 
 
@@ -86,6 +88,72 @@ def test_every_method_has_the_numbers_it_has_alone(method: str, calls: list[int]
         assert same_run(alone, experiment)
         assert alone.engine.gradient_evaluations == experiment.engine.gradient_evaluations
         assert alone.history.numbers["selected_round"] == experiment.history.numbers["selected_round"]
+
+
+@pytest.fixture
+def sides(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU: one half is trained while the other half does the rest."""
+    monkeypatch.setattr("panacea.experiment.replicas._works_beside", lambda engine: True)
+
+
+@pytest.mark.usefixtures("sides")
+@pytest.mark.parametrize("method", ["fedavg_ft", "panacea", "scaffold"])
+def test_in_two_sides_every_run_has_the_numbers_it_has_alone(method: str, calls: list[int]) -> None:
+    lengths = [3, 5, 2, 4, 5]
+    group = [toy_experiment(method, rounds=rounds, eval_every=2, seed=seed) for seed, rounds in enumerate(lengths)]
+    assert together(group) == [None] * 5
+    assert calls[:4] == [3, 2, 3, 2]
+    for seed, (rounds, experiment) in enumerate(zip(lengths, group, strict=True)):
+        alone = toy_experiment(method, rounds=rounds, eval_every=2, seed=seed)
+        run_experiment(alone)
+        assert same_run(alone, experiment)
+
+
+@pytest.mark.usefixtures("sides")
+def test_one_side_is_begun_before_the_other_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise nobody would do anything while a GPU works."""
+    events: list[tuple[str, int]] = []
+    original = VectorisedEngine.launch
+
+    def launch(self: VectorisedEngine, requests: list[Request]) -> Any:
+        first = requests[0].party.samples.streams.seed
+        events.append(("begun", first))
+        finished = original(self, requests)
+
+        def noted() -> Any:
+            events.append(("waited for", first))
+            return finished()
+
+        return noted
+
+    monkeypatch.setattr(VectorisedEngine, "launch", launch)
+    group = [toy_experiment("fedavg", seed=seed, rounds=2, eval_every=2) for seed in range(4)]
+    assert together(group) == [None] * 4
+    begun, waited = "begun", "waited for"
+    assert events == [
+        (begun, 0), (begun, 2), (waited, 0), (begun, 0), (waited, 2), (begun, 2), (waited, 0), (waited, 2)
+    ]  # fmt: skip
+
+
+@pytest.mark.usefixtures("sides")
+def test_what_fails_late_finds_its_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU may tell of an error when somebody waits for it."""
+    original = VectorisedEngine.launch
+
+    def launch(self: VectorisedEngine, requests: list[Request]) -> Any:
+        finished = original(self, requests)
+        bad = any(one.party.samples.streams.seed == 1 and one.party.round == 2 for one in requests)
+
+        def late() -> Any:
+            if bad:
+                raise ValueError("seed 1 cannot")
+            return finished()
+
+        return late
+
+    monkeypatch.setattr(VectorisedEngine, "launch", launch)
+    group = [toy_experiment("fedavg", seed=seed, rounds=3) for seed in range(3)]
+    assert [str(error) for error in together(group)] == ["None", "seed 1 cannot", "None"]
 
 
 def test_runs_of_different_length_and_steps() -> None:
@@ -113,14 +181,14 @@ def test_one_that_diverges_is_retired_alone() -> None:
 
 
 def test_an_error_in_a_shared_call_finds_its_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = VectorisedEngine._train_rows
+    original = VectorisedEngine._launch_rows
 
     def failing(self: VectorisedEngine, pieces: list[Request]) -> Any:
         if any(piece.party.samples.streams.seed == 1 and piece.party.round == 3 for piece in pieces):
             raise ValueError("seed 1 cannot")
         return original(self, pieces)
 
-    monkeypatch.setattr(VectorisedEngine, "_train_rows", failing)
+    monkeypatch.setattr(VectorisedEngine, "_launch_rows", failing)
     errors = together([toy_experiment("fedavg", seed=seed) for seed in range(3)])
     assert [str(error) for error in errors] == ["None", "seed 1 cannot", "None"]
 
@@ -128,13 +196,13 @@ def test_an_error_in_a_shared_call_finds_its_run(monkeypatch: pytest.MonkeyPatch
 def test_whoever_comes_first_the_rows_are_in_one_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """Last bits may depend on a row's place, and a GPU has captured the steps of one engine."""
     orders: set[tuple[int, ...]] = set()
-    original = VectorisedEngine.train_together
+    original = VectorisedEngine.launch
 
     def noted(self: VectorisedEngine, requests: list[Request]) -> Any:
         orders.add(tuple(request.party.samples.streams.seed for request in requests))
         return original(self, requests)
 
-    monkeypatch.setattr(VectorisedEngine, "train_together", noted)
+    monkeypatch.setattr(VectorisedEngine, "launch", noted)
     assert together([toy_experiment("fedavg", seed=seed, rounds=12) for seed in range(4)]) == [None] * 4
     assert orders == {(0, 1, 2, 3)}
 
@@ -304,9 +372,9 @@ def test_threads_of_a_run_that_ends_first_stay_the_others() -> None:
         assert torch.get_num_threads() == before + 1
         return original(self, requests)
 
-    original = VectorisedEngine.train_together
+    original = VectorisedEngine.launch
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(VectorisedEngine, "train_together", counted)
+        patch.setattr(VectorisedEngine, "launch", counted)
         run_together(range(2), run)
     assert torch.get_num_threads() == before
 

@@ -57,7 +57,10 @@ def drawn_at_once(n: int, width: int) -> bool:
 @lru_cache(maxsize=16)
 def counters(count: int, device: torch.device) -> Tensor:
     """``[count]``: what a key is mixed with for each of its numbers."""
-    return torch_mix(torch.arange(1, count + 1, dtype=torch.int64, device=device) * _GOLDEN)
+    made = torch_mix(torch.arange(1, count + 1, dtype=torch.int64, device=device) * _GOLDEN)
+    if device.type == "cuda" and not torch.cuda.is_current_stream_capturing():
+        torch.cuda.current_stream(device).synchronize()  # whoever asks next may be in another lane
+    return made
 
 
 def _bits(keys: Tensor, count: int) -> Tensor:

@@ -35,7 +35,7 @@ from panacea.engines.ray_worker import (
     packed,
     unpacked,
 )
-from panacea.engines.vectorised import joined
+from panacea.engines.requests import joined
 from panacea.errors import RequestError, RunFailure
 
 __all__ = ["RayEngine"]

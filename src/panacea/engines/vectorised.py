@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
 from panacea.core.local import Local, Sgd, fold_steps, run_local
 from panacea.core.method import Method
-from panacea.core.records import Tree, leaves, tree_index, tree_map
+from panacea.core.records import Tree
 from panacea.core.round import Trained
 from panacea.core.types import Batch, ClientIds, Cohort, Steps
 from panacea.engines.base import LocalSettings, Samples, Scores
@@ -22,46 +22,13 @@ from panacea.engines.drawing import DrawGraphs
 from panacea.engines.forward import build_forward
 from panacea.engines.gradients import Arguments, RowGradient
 from panacea.engines.precision import Precision
+from panacea.engines.requests import Begun, Request, cut, joined, moved, placed, shared_out, stacked
 from panacea.engines.rows import Party, Rows
 from panacea.engines.scoring import Scorer
 from panacea.engines.tracing import Kernel, TracedKernel
 from panacea.models.target import TargetModel, objective
 
-__all__ = ["Request", "VectorisedEngine", "joined"]
-
-
-@dataclass(frozen=True)
-class Request:
-    """What one run wants to have trained.
-
-    Attributes:
-        method: whose local programme.
-        downloads, kept, statistics: ``[rows, ...]`` what the clients receive, found and work with.
-        party: the clients.
-        counts: ``[rows]`` local steps of each.
-        local: the run's settings; several runs in one call may differ in the learning rate.
-    """
-
-    method: Method
-    downloads: Tree
-    kept: Tree
-    statistics: Tensor
-    party: Party
-    counts: npt.NDArray[np.int64]
-    local: LocalSettings
-
-    def part(self, rows: slice) -> Request:
-        """Some of the rows."""
-        if rows.stop - rows.start == len(self):
-            return self
-        return replace(
-            self, downloads=tree_index(self.downloads, rows), kept=tree_index(self.kept, rows),
-            statistics=self.statistics[rows], party=replace(self.party, ids=self.party.ids[rows]),
-            counts=self.counts[rows],
-        )  # fmt: skip
-
-    def __len__(self) -> int:
-        return len(self.counts)
+__all__ = ["VectorisedEngine"]
 
 
 class VectorisedEngine:
@@ -156,12 +123,23 @@ class VectorisedEngine:
 
     def train_together(self, requests: Sequence[Request]) -> list[Trained]:
         """Train what several runs of one method ask for, as many rows in a call as a block has."""
+        return self.launch(requests)()
+
+    def launch(self, requests: Sequence[Request]) -> Begun:
+        """Begin with it; what is returned waits for the results, while a GPU may be at work."""
         parts: list[list[Trained]] = [[] for _ in requests]
+        begun: Callable[[], None] | None = None
         for call in self._calls(requests):
-            pieces = [requests[number].part(rows) for number, rows in call]
-            for (number, _), trained in zip(call, self._train_within_memory(pieces), strict=True):
-                parts[number].append(trained)
-        return [joined(own) for own in parts]
+            if begun is not None:
+                begun()  # one at a time: a block may be as large as memory allows
+            begun = partial(shared_out, call, self._launched([requests[n].part(rows) for n, rows in call]), parts)
+
+        def finished() -> list[Trained]:
+            if begun is not None:
+                begun()
+            return [joined(own) for own in parts]
+
+        return finished
 
     def _calls(self, requests: Sequence[Request]) -> Iterator[list[tuple[int, slice]]]:
         """Which rows of which requests go into each call; a request is cut only where it is larger than a block."""
@@ -177,11 +155,11 @@ class VectorisedEngine:
                 used += rows.stop - rows.start
         yield call
 
-    def _train_within_memory(self, pieces: Sequence[Request]) -> list[Trained]:
-        """Train; where a GPU has too little memory, with half as many rows in a call, from now on."""
+    def _launched(self, pieces: Sequence[Request]) -> Begun:
+        """One call; where a GPU has too little memory, with half as many rows in each, from now on."""
         try:
             with self.precision.of_products():
-                return self._train_rows(pieces)
+                return self._launch_rows(pieces)
         except torch.cuda.OutOfMemoryError:
             rows = sum(map(len, pieces))
             if rows == 1:
@@ -195,14 +173,14 @@ class VectorisedEngine:
             f"the GPU has too little memory for {rows} clients in one call; going on with {self.block} (block=)",
             stacklevel=2,
         )
-        return self.train_together(pieces)
+        return self.launch(pieces)
 
-    def _train_rows(self, pieces: Sequence[Request]) -> list[Trained]:
-        """One call."""
+    def _launch_rows(self, pieces: Sequence[Request]) -> Begun:
+        """Local training of all these rows."""
         method, rows = pieces[0].method, Rows(tuple(piece.party for piece in pieces))
         counts = np.concatenate([piece.counts for piece in pieces])
         names, device = ("downloads", "kept", "statistics"), self.samples.device
-        downloads, kept, statistics = (_placed(_stacked([getattr(p, name) for p in pieces]), device) for name in names)
+        downloads, kept, statistics = (placed(stacked([getattr(p, name) for p in pieces]), device) for name in names)
         grad, most = RowGradient(self, statistics, rows, counts), int(counts.max())
         local = Local(grad, _sgd(pieces, statistics), rows.steps_of(counts))
         size = self.local.batch_size
@@ -228,8 +206,12 @@ class VectorisedEngine:
         uploads, kept = run_local(method, downloads, kept, batches, local, fold)
         self.gradient_evaluations += int(grad.own_calls().sum()) + grad.extra_calls
         parts = (uploads, kept, grad.statistics, grad.mean_loss())
-        whole = Trained(*(_placed(part, self.home.device) for part in parts))
-        return [whole] if len(pieces) == 1 else _cut(whole, list(map(len, pieces)))
+
+        def finished() -> list[Trained]:
+            whole = Trained(*(placed(part, self.home.device) for part in parts))
+            return [whole] if len(pieces) == 1 else cut(whole, list(map(len, pieces)))
+
+        return finished
 
     def evaluate(
         self, params: Tensor, statistics: Tensor, ids: ClientIds, split: str, samples: Samples | None = None
@@ -238,7 +220,7 @@ class VectorisedEngine:
         samples = self.samples if samples is None else samples
         with self.precision.of_products(), self.precision.of_network():
             device = samples.device
-            own = _moved(params, device), _moved(statistics, device)
+            own = moved(params, device), moved(statistics, device)
             return Scorer(self.forward, self.target, samples, self.block)(*own, ids, split)
 
 
@@ -250,41 +232,4 @@ def _sgd(pieces: Sequence[Request], like: Tensor) -> Sgd:
     rates = [torch.as_tensor(s.lr, dtype=like.dtype, device=like.device) for s in each]
     return replace(
         each[0], lr=torch.cat([rate.expand(len(piece), 1) for rate, piece in zip(rates, pieces, strict=True)])
-    )
-
-
-def _placed(tree: Tree, device: torch.device) -> Tree:
-    """On a device; nothing is copied that is there."""
-    return tree_map(lambda t: _moved(t, device), tree)
-
-
-def _moved(values: Tensor, device: torch.device) -> Tensor:
-    """On a device; one row for all stays one row. What is read on the host next must have arrived."""
-    if values.device == device:
-        return values
-    one = values[:1] if len(values) > 1 and values.stride(0) == 0 else values
-    return one.to(device, non_blocking=device.type != "cpu").expand_as(values)
-
-
-def _stacked(trees: Sequence[Tree]) -> Tree:
-    """Rows of several requests, one after the other."""
-    return trees[0] if len(trees) == 1 else tree_map(lambda *parts: torch.cat(parts), trees[0], *trees[1:])
-
-
-def _cut(trained: Trained, rows: list[int]) -> list[Trained]:
-    """The inverse of `_stacked`: so many rows to each request."""
-    whole = trained.uploads, trained.kept, trained.statistics, trained.loss
-    each = map(iter, zip(*(leaf.split(rows) for leaf in leaves(whole)), strict=True))
-    return [Trained(*tree_map(lambda _, own=own: next(own), whole)) for own in each]
-
-
-def joined(parts: Sequence[Trained]) -> Trained:
-    """Blocks of rows, one after the other."""
-    if len(parts) == 1:
-        return parts[0]
-    return Trained(
-        _stacked([p.uploads for p in parts]),
-        _stacked([p.kept for p in parts]),
-        torch.cat([p.statistics for p in parts]),
-        torch.cat([p.loss for p in parts]),
     )

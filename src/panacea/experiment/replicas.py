@@ -2,38 +2,58 @@
 
 Every run keeps its own experiment, directory and checkpoints, and does everything as if it were alone. Only local
 training is shared: a run that wants its cohort trained stops there (each is a *greenlet*, a call stack that can be left
-and entered again) until all others want theirs, and one call trains the rows of all of them. On a GPU five times the
-rows cost little more, and what a run does alone goes into a lane of its own (`panacea.core.lanes`); on a CPU small
-networks gain as well. Runs take turns in one thread, so nothing else changes: each run's numbers are those of the run
-alone, to the last float bits (products of more rows may be summed in another order). A run that fails or ends leaves,
-and the others go on.
+and entered again) until all others want theirs, and one call trains the rows of all of them; on a CPU small networks
+gain by it, and on a GPU five times the rows cost little more. Runs take turns in one thread, so nothing else changes:
+each run's numbers are those of the run alone, to the last float bits (products of more rows may be summed in another
+order). A run that fails or ends leaves, and the others go on.
+
+A GPU would idle while the runs aggregate and draw their next cohorts one after the other. So there the runs form two
+*sides*: while the GPU trains the one, the other does everything else. What a run or a side has the GPU do goes into a
+lane of its own (`panacea.core.lanes`).
 """
 
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from types import FunctionType
-from typing import Any
 
 import greenlet
 import numpy as np
 import torch
-from torch import Tensor
 
 from panacea.core.lanes import Lane, Mark, mark
-from panacea.core.method import Method
-from panacea.core.records import leaves
 from panacea.core.round import Trained
-from panacea.engines.vectorised import Request, VectorisedEngine
+from panacea.engines.requests import Begun, Request
+from panacea.engines.vectorised import VectorisedEngine
 from panacea.experiment.experiment import Experiment
 from panacea.experiment.interrupt import Interrupter
+from panacea.experiment.sharing import same_local, same_network, same_programme, same_shapes
 
 __all__ = ["Meeting", "run_together"]
 
 _MOST_FOUND = 100  # pairs of programmes that are remembered
+
+Asked = tuple[VectorisedEngine, Request]
+
+
+@dataclass
+class _Side:
+    """Runs whose rows are trained in one call.
+
+    Attributes:
+        lane: of its calls.
+        wanted: what each run that stopped wants to have trained, and up to where its lane must be done before.
+        left: places in lanes that are left; they may still use what a call made.
+        called: the end of the last call.
+    """
+
+    lane: Lane = field(default_factory=Lane)
+    wanted: dict[int, tuple[VectorisedEngine, Request, Mark]] = field(default_factory=dict)
+    left: list[Mark] = field(default_factory=list)
+    called: Mark = None
 
 
 @dataclass
@@ -43,11 +63,13 @@ class _Run:
     Attributes:
         stack: what it is doing.
         lane: where it does so, on a GPU.
+        side: with whom it is trained.
         away: until when it waits for somebody outside.
     """
 
     stack: greenlet.greenlet
-    lane: Lane
+    side: _Side
+    lane: Lane = field(default_factory=Lane)
     away: float | None = None
 
 
@@ -56,20 +78,14 @@ class Meeting:
 
     Attributes:
         runs: those that are not over.
-        wanted: what each of those that stopped wants to have trained, and up to where its lane must be done before.
-        done: what became of it: the result, or the error.
-        lane: of the shared calls.
-        left: places in lanes that are left; they may still use what a shared call made.
-        called: the end of the last shared call.
+        done: what became of what they wanted: the result, or the error.
     """
 
     def __init__(self) -> None:
         self.runs: dict[int, _Run] = {}
-        self.wanted: dict[int, tuple[VectorisedEngine, Request, Mark]] = {}
         self.done: dict[int, Trained | Exception] = {}
-        self.lane = Lane()
-        self.left: list[Mark] = []
-        self.called: Mark = None
+        self._sides = (_Side(), _Side())
+        self._begun: deque[tuple[_Side, list[_Call]]] = deque()
         self._centre = greenlet.getcurrent()
         self._found: dict[tuple[int, ...], tuple[bool, tuple[object, ...]]] = {}
 
@@ -77,13 +93,15 @@ class Meeting:
 
     def join(self, number: int, experiment: Experiment) -> None:
         """Its local training is shared from now on; a run on an engine without rows stays alone."""
-        engine = experiment.engine
-        if isinstance(engine, VectorisedEngine):
-            engine.together = partial(self.train, number, engine)
-            if engine.home.device.type == "cpu":
-                lane = self.runs[number].lane
-                self.left.append(lane.mark())
-                lane.used = False
+        engine, run = experiment.engine, self.runs[number]
+        if not isinstance(engine, VectorisedEngine):
+            return
+        engine.together = partial(self.train, number, engine)
+        if not _works_beside(engine):
+            run.side = self._sides[0]
+        if engine.home.device.type == "cpu" and run.lane.used:
+            run.side.left.append(run.lane.mark())
+            run.lane.used = False
 
     def pause(self, number: int, seconds: float) -> None:
         """Let the others go on while this run waits for somebody outside."""
@@ -91,11 +109,11 @@ class Meeting:
         self._centre.switch()
 
     def train(self, number: int, engine: VectorisedEngine, request: Request) -> Trained:
-        """Stop until the others want something, too; then the result."""
-        lane = self.runs[number].lane
-        self.wanted[number] = engine, request, lane.mark()
+        """Stop until the others of its side want something, too; then the result."""
+        run = self.runs[number]
+        run.side.wanted[number] = engine, request, run.lane.mark()
         self._centre.switch()
-        lane.wait_for([self.called])
+        run.lane.wait_for([run.side.called])
         result = self.done.pop(number)
         if isinstance(result, Exception):
             raise result
@@ -103,9 +121,9 @@ class Meeting:
 
     # --- the centre -----------------------------------------------------------------------------------------------
 
-    def add(self, number: int, run: Callable[[], None]) -> None:
+    def add(self, number: int, run: Callable[[], None], side: int) -> None:
         """One that takes part; it begins with `proceed`."""
-        self.runs[number] = _Run(greenlet.greenlet(run), Lane())
+        self.runs[number] = _Run(greenlet.greenlet(run), self._sides[side])
 
     def proceed(self) -> None:
         """Let all of them run to their ends; what one raises ends all."""
@@ -114,7 +132,9 @@ class Meeting:
             while self.runs:
                 for number in turns:
                     self._advance(number)
-                turns = self._back() or self._served()
+                for side in self._sides:
+                    self._begin(side)
+                turns = self._back() or self._finish()
         finally:
             for run in self.runs.values():
                 run.stack.throw()  # so that files and locks are closed now
@@ -125,7 +145,7 @@ class Meeting:
         with run.lane.entered():
             run.stack.switch()
             if run.stack.dead:
-                self.left.append(run.lane.mark())
+                run.side.left.append(run.lane.mark())
         if run.stack.dead:
             del self.runs[number]
             torch.set_num_threads(threads)  # it has put back what it found, but the others are not done
@@ -133,17 +153,19 @@ class Meeting:
     def _back(self) -> list[int]:
         """Those that waited long enough; where nobody else has anything to do, the first that will have."""
         away = {number: run.away for number, run in self.runs.items() if run.away is not None}
-        if away and not self.wanted:
+        if away and not self._begun:
             time.sleep(max(0.0, min(away.values()) - time.monotonic()))
         back = [number for number, until in away.items() if until <= time.monotonic()]
         for number in back:
             self.runs[number].away = None
         return back
 
-    def _served(self) -> list[int]:
-        """Train what is wanted; whose it was."""
-        waiting, self.wanted = dict(sorted(self.wanted.items())), {}  # whoever came first, the rows are in one order
-        groups: list[dict[int, tuple[VectorisedEngine, Request]]] = []
+    def _begin(self, side: _Side) -> None:
+        """Begin to train what all runs of a side want, as few calls as can be."""
+        waiting, side.wanted = dict(sorted(side.wanted.items())), {}  # whoever came first, the rows are in one order
+        if not waiting:
+            return
+        groups: list[dict[int, Asked]] = []
         for number, (engine, request, _) in waiting.items():
             for group in groups:
                 if self._alike(next(iter(group.values())), (engine, request)):
@@ -151,16 +173,24 @@ class Meeting:
                     break
             else:
                 groups.append({number: (engine, request)})
-        self.left.append(mark())  # what is queued outside of lanes
-        with self.lane.entered():
-            self.lane.wait_for([*(place for _, _, place in waiting.values()), *self.left])
-            self.left.clear()
-            for group in groups:
-                self.done |= _trained(group)
-            self.called = self.lane.mark()
-        return list(waiting)
+        side.left.append(mark())  # what is queued outside of lanes
+        with side.lane.entered():
+            side.lane.wait_for([*(place for _, _, place in waiting.values()), *side.left])
+            side.left.clear()
+            self._begun.append((side, [_Call(group) for group in groups]))
 
-    def _alike(self, first: tuple[VectorisedEngine, Request], second: tuple[VectorisedEngine, Request]) -> bool:
+    def _finish(self) -> list[int]:
+        """Wait for the calls that began first; whose they were."""
+        if not self._begun:
+            return []
+        side, calls = self._begun.popleft()
+        with side.lane.entered():
+            for call in calls:
+                self.done |= call.results()
+            side.called = side.lane.mark()
+        return [number for call in calls for number in call.group]
+
+    def _alike(self, first: Asked, second: Asked) -> bool:
         """Whether two requests can be one call: the same programme on networks of one shape."""
         (engine, a), (other, b) = first, second
         compared = engine, other, a.method, b.method
@@ -168,81 +198,44 @@ class Meeting:
         if key not in self._found:
             if len(self._found) >= _MOST_FOUND:  # programmes of evaluations never come again
                 self._found.clear()
-            self._found[key] = _same_network(engine, other) and same_programme(a.method, b.method), compared
-        return self._found[key][0] and _same_local(a, b) and _same_shapes(a, b)
+            self._found[key] = same_network(engine, other) and same_programme(a.method, b.method), compared
+        return self._found[key][0] and same_local(a, b) and same_shapes(a, b)
 
 
-def _trained(group: dict[int, tuple[VectorisedEngine, Request]]) -> dict[int, Trained | Exception]:
-    """The result of every run; where training them together fails, each by itself, so that an error finds its run."""
-    engines = [engine for engine, _ in group.values()]
-    try:
+def _works_beside(engine: VectorisedEngine) -> bool:
+    """Whether training goes on while this process does something else."""
+    return engine.samples.device.type != "cpu"
+
+
+class _Call:
+    """Requests that are trained in one call; where that fails each by itself, so that an error finds its run."""
+
+    def __init__(self, group: dict[int, Asked]) -> None:
+        self.group = group
+        self.begun: Begun | None = None
+        self.error: Exception | None = None
+        engines = [engine for engine, _ in group.values()]
         before = engines[0].gradient_evaluations
-        results = engines[0].train_together([request for _, request in group.values()])
-        each = engines[0].gradient_evaluations - before
-        engines[0].gradient_evaluations = before
+        try:
+            self.begun = engines[0].launch([request for _, request in group.values()])
+        except Exception as error:  # told to whom it belongs
+            self.error = error
+        each, engines[0].gradient_evaluations = engines[0].gradient_evaluations - before, before
+        each = each if self.error is None else 0  # they are taken again
         rows = np.array([int(request.counts.sum()) for _, request in group.values()])
         for engine, share in zip(engines, rows * each // max(int(rows.sum()), 1), strict=True):
             engine.gradient_evaluations += int(share)
-        return dict(zip(group, results, strict=True))
-    except Exception as error:  # told to whom it belongs
-        if len(group) == 1:
-            return dict.fromkeys(group, error)
-    return {number: result for number, one in group.items() for result in _trained({number: one}).values()}
 
-
-def _same_network(engine: VectorisedEngine, other: VectorisedEngine) -> bool:
-    return (
-        engine.target.task == other.target.task
-        and engine.target.layout == other.target.layout
-        and engine.target.statistics_layout == other.target.statistics_layout
-        and type(engine.target.original) is type(other.target.original)
-        and engine.forward.kind == other.forward.kind
-    )
-
-
-def _same_local(a: Request, b: Request) -> bool:
-    names = ("batch_size", "momentum", "weight_decay", "clip", "frozen_statistics")
-    return a.local is b.local or all(getattr(a.local, name) == getattr(b.local, name) for name in names)
-
-
-def _same_shapes(a: Request, b: Request) -> bool:
-    shapes = [
-        [(leaf.shape[1:], leaf.dtype) for leaf in leaves((one.downloads, one.kept, one.statistics))] for one in (a, b)
-    ]
-    return shapes[0] == shapes[1]
-
-
-def same_programme(a: Method, b: Method) -> bool:
-    """Whether two methods do the same on a client: of one class, with the same numbers where clients look at them."""
-    if type(a) is not type(b) or a.draws != b.draws:
-        return False
-    fields = type(a.parameters).model_fields
-    names = fields if a.client_parameters is None else fields.keys() & set(a.client_parameters)
-    if any(getattr(a.parameters, name) != getattr(b.parameters, name) for name in names):
-        return False
-    own = [{k: v for k, v in vars(one).items() if k != "parameters" and not k.startswith("_")} for one in (a, b)]
-    return own[0].keys() == own[1].keys() and all(_same(value, own[1][name]) for name, value in own[0].items())
-
-
-def _same(a: Any, b: Any) -> bool:
-    """Numbers, masks, functions and inner methods must agree; a server's own objects do not reach its clients.
-
-    That they do not is a rule of the method interface, tested for every method.
-    """
-    if isinstance(a, Method) and isinstance(b, Method):
-        return same_programme(a, b)
-    if isinstance(a, Tensor) and isinstance(b, Tensor):
-        return a.shape == b.shape and bool((a == b).all())
-    if isinstance(a, FunctionType) and isinstance(b, FunctionType):
-        held = [[cell.cell_contents for cell in one.__closure__ or ()] for one in (a, b)]
-        same = a.__code__ is b.__code__ and a.__defaults__ == b.__defaults__
-        return same and all(x is y for x, y in zip(*held, strict=True))
-    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
-        return len(a) == len(b) and all(map(_same, a, b))
-    if isinstance(a, dict) and isinstance(b, dict):
-        return a.keys() == b.keys() and all(_same(value, b[name]) for name, value in a.items())
-    simple = isinstance(a, str | int | float | None) or isinstance(b, str | int | float | None)
-    return a is b or a == b if simple or callable(a) else type(a) is type(b)
+    def results(self) -> dict[int, Trained | Exception]:
+        """Of every run."""
+        try:
+            if self.begun is not None:
+                return dict(zip(self.group, self.begun(), strict=True))
+        except Exception as error:  # a GPU may tell late
+            self.error = error
+        if len(self.group) == 1 and self.error is not None:
+            return dict.fromkeys(self.group, self.error)
+        return {n: result for n, one in self.group.items() for result in _Call({n: one}).results().values()}
 
 
 def run_together(numbers: Sequence[int], run: Callable[[int, Meeting, Callable[[], bool]], None]) -> None:
@@ -265,8 +258,8 @@ def run_together(numbers: Sequence[int], run: Callable[[int, Meeting, Callable[[
 
     threads = torch.get_num_threads()
     with Interrupter() as interrupter:
-        for number in numbers:
-            meeting.add(number, partial(one, number))
+        for place, number in enumerate(numbers):
+            meeting.add(number, partial(one, number), 2 * place // len(numbers))
         try:
             meeting.proceed()
         finally:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from panacea.core.round import run_round
+from panacea.core.round import Trained, run_round
+from panacea.engines.requests import Request
+from panacea.engines.vectorised import VectorisedEngine
 from panacea.errors import RunFailure
+from panacea.experiment.experiment import Experiment
 from panacea.experiment.replicas import Meeting, run_together
-from panacea.experiment.speed.measuring import WARM_UP, settle, timed
+from panacea.experiment.speed.measuring import WARM_UP, timed
 from panacea.experiment.speed.workloads import experiment_of, find_workload
 
 __all__ = ["Together", "measure_replicas"]
@@ -23,8 +26,8 @@ class Together:
     """Median seconds of several seeds.
 
     Attributes:
-        round: in which all of them advance.
-        call: of it, local training of all of them, which is one call.
+        round: from the end of one run's round to the end of its next; all the others do one meanwhile.
+        call: local training of all of them in one call.
     """
 
     round: float
@@ -32,7 +35,7 @@ class Together:
 
 
 def measure_replicas(key: str, seeds: int, repeats: int, device: str) -> Together:
-    """The time of a round in which all seeds of a workload advance.
+    """The time of a round in which all seeds of a workload advance, and of their training in one call.
 
     Args:
         key: the workload.
@@ -45,33 +48,19 @@ def measure_replicas(key: str, seeds: int, repeats: int, device: str) -> Togethe
     """
     work = find_workload(key)
     experiments = [experiment_of(work, {"engine": "vectorised"}, device, seed=seed) for seed in range(seeds)]
+    rounds = range(1, WARM_UP + repeats + 1)
+    calls = [_call(experiments, round, device) for round in rounds]
     ends: list[float] = []
-    calls: list[float] = []
     errors: list[Exception] = []
-    engine: Any = experiments[0].engine  # the first run's trains for all of them
-    alone = engine.train_together
-
-    def train_together(requests: Any) -> Any:
-        trained = None
-
-        def work() -> None:
-            nonlocal trained
-            trained = alone(requests)
-
-        calls.append(timed(device, work))
-        return trained
-
-    engine.train_together = train_together
 
     def run(number: int, meeting: Meeting, stop: Callable[[], bool]) -> None:
         experiment = experiments[number]
         try:
             meeting.join(number, experiment)
-            for round in range(1, WARM_UP + repeats + 1):
+            for round in rounds:
                 cohort = experiment.cohort(round)
                 experiment.state, _ = run_round(experiment.method, experiment.state, cohort, experiment.engine)
-                if number == 0:  # the others are at the same round, or the one before
-                    settle(device)
+                if number == 0:  # its loss is known, so nothing is left to wait for
                     ends.append(time.perf_counter())
         except Exception as error:  # raised again where somebody hears it
             errors.append(error)
@@ -79,5 +68,26 @@ def measure_replicas(key: str, seeds: int, repeats: int, device: str) -> Togethe
     run_together(range(seeds), run)
     if errors:
         raise RunFailure(f"{seeds} seeds of {key}: {errors[0]}") from errors[0]
-    rounds = [end - begin for begin, end in itertools.pairwise(ends[WARM_UP - 1 :])]
-    return Together(statistics.median(rounds), statistics.median(calls[WARM_UP:]))
+    passed = [end - begin for begin, end in itertools.pairwise(ends[WARM_UP - 1 :])]
+    return Together(statistics.median(passed), statistics.median(calls[WARM_UP:]))
+
+
+class _Noted(Exception):  # noqa: N818
+    """A run got as far as its request."""
+
+
+def _call(experiments: Sequence[Experiment], round: int, device: str) -> float:
+    """Seconds of local training of one round of all of them, in one call."""
+    requests: list[Request] = []
+
+    def noted(request: Request) -> Trained:
+        requests.append(request)
+        raise _Noted
+
+    engines = [experiment.engine for experiment in experiments if isinstance(experiment.engine, VectorisedEngine)]
+    for experiment, engine in zip(experiments, engines, strict=True):
+        engine.together = noted
+        with contextlib.suppress(_Noted):
+            run_round(experiment.method, experiment.state, experiment.cohort(round), engine)
+        engine.together = None
+    return timed(device, lambda: engines[0].train_together(requests))
