@@ -72,6 +72,15 @@ def test_generators_start_at_their_stream():
     assert not torch.equal(draw, torch.rand(8, generator=a.torch("p", 1, 3)))
 
 
+def test_a_subset_is_what_a_new_generator_chooses():
+    """Whatever was drawn before, and also where a draw leaves half a word behind."""
+    streams, among = Streams(5), np.arange(3, 60)
+    for round in range(50):
+        for size in (1, 5, 57):
+            expected = Streams(5).numpy("cohort", round).choice(among, size, replace=False)
+            assert (streams.subset("cohort", round, among, size) == expected).all()
+
+
 def test_no_global_generator_is_touched():
     state, before = np.random.get_state()[1].copy(), torch.get_rng_state()
     streams = Streams(0)

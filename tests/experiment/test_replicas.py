@@ -92,8 +92,9 @@ def test_every_method_has_the_numbers_it_has_alone(method: str, calls: list[int]
 
 @pytest.fixture
 def sides(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a GPU: one half is trained while the other half does the rest."""
+    """As with many runs on a GPU: one half is trained while the other half does the rest."""
     monkeypatch.setattr("panacea.experiment.replicas._works_beside", lambda engine: True)
+    monkeypatch.setattr("panacea.experiment.replicas._TWO_SIDES", 2)
 
 
 @pytest.mark.usefixtures("sides")

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -82,6 +83,7 @@ class Streams:
 
     def __init__(self, seed: int) -> None:
         self.seed = int(seed)
+        self._generator: np.random.Generator | None = None
 
     def keys(self, purpose: str, round: int, clients: npt.ArrayLike) -> Keys:
         """One key per client, ``[clients]``."""
@@ -98,6 +100,18 @@ class Streams:
     def numpy(self, purpose: str, round: int = 0, client: int = 0) -> np.random.Generator:
         """A NumPy generator at the start of a stream, for everything that is not in a hot path."""
         return np.random.Generator(np.random.Philox(key=self.key(purpose, round, client)))
+
+    def subset(self, purpose: str, round: int, among: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.int64]:
+        """So many of these, each subset as likely; what `numpy(...).choice` draws, in half the time.
+
+        A new generator first collects entropy that nobody asked for, so one is kept and put to the stream's start.
+        """
+        if self._generator is None:
+            self._generator = np.random.Generator(np.random.Philox(key=0))
+            self._start: Any = self._generator.bit_generator.state
+        self._start["state"]["key"][0] = self.key(purpose, round)
+        self._generator.bit_generator.state = self._start
+        return self._generator.choice(among, size, replace=False)
 
     def torch(self, purpose: str, round: int = 0, client: int = 0) -> torch.Generator:
         """A CPU torch generator at the start of a stream."""

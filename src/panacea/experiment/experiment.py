@@ -124,6 +124,7 @@ class Experiment:
         )
         self.trust = np.ones(len(self.federation))
         self.alternatives: dict[str, npt.NDArray[np.float64]] = {}
+        self._ahead: Cohort | None = None
 
     def _resolved(
         self, config: ExperimentConfig, defaults: TrainingDefaults, module: nn.Module | None
@@ -217,7 +218,15 @@ class Experiment:
 
     def cohort(self, round: int) -> Cohort:
         """The clients of a round: uniform without replacement, from the round's own stream."""
-        ids = self.streams.numpy("cohort", round).choice(self.federation.train_ids, self.config.cohort, replace=False)
+        ahead, self._ahead = self._ahead, None
+        return ahead if ahead is not None and ahead.round == round else self._drawn(round)
+
+    def look_ahead(self) -> None:
+        """Draw the cohort after the one that trains now, while a GPU is at work and nobody has anything to do."""
+        self._ahead = self._drawn(self.state.round + 2)
+
+    def _drawn(self, round: int) -> Cohort:
+        ids = self.streams.subset("cohort", round, self.federation.train_ids, self.config.cohort or 1)
         return Cohort.of(ids, self.federation.counts("train"), round, self.engine.home)
 
     @property

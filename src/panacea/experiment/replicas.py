@@ -7,9 +7,9 @@ gain by it, and on a GPU five times the rows cost little more. Runs take turns i
 each run's numbers are those of the run alone, to the last float bits (products of more rows may be summed in another
 order). A run that fails or ends leaves, and the others go on.
 
-A GPU would idle while the runs aggregate and draw their next cohorts one after the other. So there the runs form two
-*sides*: while the GPU trains the one, the other does everything else. What a run or a side has the GPU do goes into a
-lane of its own (`panacea.core.lanes`).
+A GPU idles while the runs aggregate one after the other. Where they are many they therefore form two *sides*: while
+the GPU trains the one, the other does everything else. (Few runs are better off in one call: two that overlap take
+longer than one with all rows.) What a run or a side has the GPU do goes into a lane of its own (`panacea.core.lanes`).
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from panacea.experiment.sharing import same_local, same_network, same_programme,
 __all__ = ["Meeting", "run_together"]
 
 _MOST_FOUND = 100  # pairs of programmes that are remembered
+_TWO_SIDES = 8  # runs; measured on an H200: five are slower in two sides (W2) or alike, ten alike or faster (W1)
 
 Asked = tuple[VectorisedEngine, Request]
 
@@ -65,12 +66,14 @@ class _Run:
         lane: where it does so, on a GPU.
         side: with whom it is trained.
         away: until when it waits for somebody outside.
+        ahead: what it can do while it is trained.
     """
 
     stack: greenlet.greenlet
     side: _Side
     lane: Lane = field(default_factory=Lane)
     away: float | None = None
+    ahead: Callable[[], None] | None = None
 
 
 class Meeting:
@@ -97,7 +100,9 @@ class Meeting:
         if not isinstance(engine, VectorisedEngine):
             return
         engine.together = partial(self.train, number, engine)
-        if not _works_beside(engine):
+        if _works_beside(engine):
+            run.ahead = experiment.look_ahead
+        else:
             run.side = self._sides[0]
         if engine.home.device.type == "cpu" and run.lane.used:
             run.side.left.append(run.lane.mark())
@@ -178,6 +183,11 @@ class Meeting:
             side.lane.wait_for([*(place for _, _, place in waiting.values()), *side.left])
             side.left.clear()
             self._begun.append((side, [_Call(group) for group in groups]))
+        for number in waiting:
+            run = self.runs[number]
+            if run.ahead is not None:
+                with run.lane.entered():
+                    run.ahead()
 
     def _finish(self) -> list[int]:
         """Wait for the calls that began first; whose they were."""
@@ -259,7 +269,8 @@ def run_together(numbers: Sequence[int], run: Callable[[int, Meeting, Callable[[
     threads = torch.get_num_threads()
     with Interrupter() as interrupter:
         for place, number in enumerate(numbers):
-            meeting.add(number, partial(one, number), 2 * place // len(numbers))
+            side = 2 * place // len(numbers) if len(numbers) >= _TWO_SIDES else 0
+            meeting.add(number, partial(one, number), side)
         try:
             meeting.proceed()
         finally:
