@@ -27,6 +27,7 @@ def test_a_table_beside_the_paper(capsys: pytest.CaptureFixture[str], tmp_path: 
     assert err.startswith("2 runs; expected time")
     assert "REDUCED: rounds=2 instead of 800" in out
     assert "worse*" in out
+    assert "*: of a shorter protocol than the paper's" in out
     (folder,) = (tmp_path / "o").glob("reproduce-panacea-table2-quick-*")  # keys of one's own: not the quick result
     assert err.splitlines()[-1] == f"written: {folder.relative_to(tmp_path)}"
     assert {path.name for path in folder.iterdir()} == {"result.md", "result.csv", "result.json"}

@@ -27,7 +27,7 @@ from panacea.experiment.reproduce.library import read_entry
 from panacea.experiment.reproduce.measures import DERIVED, client_metrics
 from panacea.experiment.reproduce.printed import Printed, parse_printed, parse_table
 from panacea.experiment.reproduce.verdict import Measured
-from panacea.report.reproduction import result_tables
+from panacea.report.reproduction import legend, result_tables
 
 NAMES = {
     "panacea-table2", "panacea-table3", "panacea-table4", "panacea-table5", "panacea-figure3", "panacea-figure4",
@@ -284,6 +284,17 @@ def test_best_along_an_axis_where_less_is_better(tmp_path: Path, monkeypatch: py
     (tmp_path / "more").mkdir()
     (claim,) = check_claims(gather(made, _finished(made, tmp_path / "more", values)))
     assert claim.ours == "does not hold"
+
+
+def test_the_star_is_explained_where_there_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "whereabouts", lambda block, root=None: ("here", ""))
+    values = {"Panacea": dict.fromkeys((1, 2, 5, 10, 20), 0.001)}
+    for seeds, said in ((None, False), ([0, 1], True)):
+        request = Request(data=["TPT-48 K_s"]) if seeds is None else Request(data=["TPT-48 K_s"], seeds=seeds)
+        made = make_plan(find_entry("ablation-ks"), request)
+        (tmp_path / str(said)).mkdir()
+        found = gather(made, _finished(made, tmp_path / str(said), values))
+        assert bool(legend(found)) is said
 
 
 def test_a_value_at_which_a_run_failed_is_not_the_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

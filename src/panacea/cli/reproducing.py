@@ -21,7 +21,15 @@ from panacea.experiment.batch import Finished, Job, Listener, run_batch
 from panacea.experiment.keys import parse_overrides
 from panacea.experiment.reproduce import Entry, Reproduction, Request, check_claims, find_entry, gather, make_plan
 from panacea.experiment.rundir import environment
-from panacea.report.reproduction import TextTable, block_lines, json_record, reasons, result_tables, write_reproduction
+from panacea.report.reproduction import (
+    TextTable,
+    block_lines,
+    json_record,
+    legend,
+    reasons,
+    result_tables,
+    write_reproduction,
+)
 from panacea.report.reproduction_figures import draw_reproduction
 
 __all__ = ["reproduce_command"]
@@ -153,7 +161,8 @@ def _show(found: Reproduction, tables: Sequence[TextTable]) -> None:
         show_table(table, terminal)
     for line in [*block_lines(found), *reasons(found), *entry.notes]:
         terminal.print(f"- {line}", markup=False, highlight=False)
-    terminal.print("* of a shorter protocol than the paper's", markup=False, highlight=False)
+    if legend(found):
+        terminal.print(legend(found), markup=False, highlight=False)
 
 
 def show_table(content: TextTable, terminal: Console) -> None:

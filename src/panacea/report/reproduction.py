@@ -15,7 +15,16 @@ from panacea.experiment.reproduce.entry import Block, Column
 from panacea.experiment.reproduce.verdict import VERDICTS
 from panacea.experiment.table import markdown_table, shown
 
-__all__ = ["TextTable", "block_lines", "cell_record", "json_record", "reasons", "result_tables", "write_reproduction"]
+__all__ = [
+    "TextTable",
+    "block_lines",
+    "cell_record",
+    "json_record",
+    "legend",
+    "reasons",
+    "result_tables",
+    "write_reproduction",
+]
 
 STAR = "*"
 """Marks a verdict of a shorter protocol than the paper's."""
@@ -114,6 +123,11 @@ def verdict_text(cell: Cell) -> str:
     return cell.verdict + (STAR if judged and cell.reduced else "")
 
 
+def legend(found: Reproduction) -> str:
+    """What the star means, where there is one."""
+    return f"{STAR}: of a shorter protocol than the paper's" if any(cell.reduced for cell in found.cells) else ""
+
+
 def reasons(found: Reproduction) -> list[str]:
     """Why cells cannot be right, and why runs are missing, once each."""
     lines: dict[str, None] = {}
@@ -196,20 +210,20 @@ def markdown(found: Reproduction, claims: Sequence[Checked], about: Mapping[str,
         "\n".join(f"- {line}" for line in block_lines(found)) + "\n",
         *(table.markdown() for table in result_tables(found, claims)),
     ]
+    said = "± is the spread over clients."
     if counts(found):
-        parts += [f"Verdicts: {', '.join(f'{n} {verdict}' for verdict, n in counts(found).items())}.\n", f"{_LEGEND}\n"]
-    else:
-        parts += [f"± is the spread over clients. {_STARRED}\n"]
+        parts += [f"Verdicts: {', '.join(f'{n} {verdict}' for verdict, n in counts(found).items())}.\n"]
+        said = _COMPARED
+    parts += [f"{said} {legend(found)}, as listed above.\n" if legend(found) else f"{said}\n"]
     parts += [f"![{name}]({name}.png)\n" for name in figures]
     lines = [*reasons(found), *entry.notes]
     parts += ["\n".join(f"- {line}" for line in lines) + "\n"] if lines else []
     return "\n".join(parts)
 
 
-_STARRED = f"{STAR}: of a shorter protocol than the paper's, as listed above."
-_LEGEND = (
+_COMPARED = (
     "± is the spread over clients, as in the paper; a difference within *allowed* is `reproduced` "
-    "(rounding of the printed number plus two standard errors; docs/reproduce.md has the formula). " + _STARRED
+    "(rounding of the printed number plus two standard errors; docs/reproduce.md has the formula)."
 )
 
 
