@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from panacea.data.federation import Federation
 from panacea.engines.drawing import DrawGraphs
 from panacea.engines.layers import gru_cell
 from panacea.engines.rows import Party, Rows
@@ -121,9 +122,11 @@ def test_batches_drawn_by_a_graph_are_the_same() -> None:
     assert len(graphs.graphs) == 2
 
 
+@pytest.mark.parametrize("two_sides_from", [2, 8])
 @pytest.mark.parametrize("method", ["panacea", "sfl", "ditto"])
-def test_runs_in_lanes_of_their_own(method: str) -> None:
+def test_runs_in_lanes_of_their_own(method: str, two_sides_from: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Servers of several runs work at the same time, and nobody reads what another has not finished."""
+    monkeypatch.setattr("panacea.experiment.replicas._TWO_SIDES", two_sides_from)
 
     def made() -> list[Experiment]:
         return [toy_experiment(method, device="cuda", rounds=12, seed=seed) for seed in range(4)]
@@ -165,6 +168,17 @@ def test_gates_by_the_gpus_own_kernel() -> None:
         found.append([one.detach().cpu() for one in (state, *first, *second)])
     for ours, reference in zip(*found, strict=True):
         assert torch.allclose(ours, reference, rtol=0, atol=1e-12)
+
+
+def test_a_deep_network_is_vectorised_in_float32() -> None:
+    """The comparison with the loop must not be in TF32, in which eighteen layers differ by more than it allows."""
+    generator = np.random.default_rng(0)
+    x = [generator.normal(size=(8, 3, 32, 32)).astype(np.float32) for _ in range(3)]
+    federation = Federation.from_arrays(x, [generator.integers(0, 10, 8) for _ in x], classes=10)
+    keys = {"model": "resnet18", "model.stem": "cifar", "model.norm": "group", "device": "cuda", "rounds": 1}
+    experiment = Experiment(build_config({"data": "own", "method": "fedavg", **keys}), federation)
+    assert isinstance(experiment.engine, VectorisedEngine)
+    assert experiment.engine.forward.kind == "batched"
 
 
 @pytest.mark.parametrize("target", TARGETS)
