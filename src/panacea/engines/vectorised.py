@@ -62,9 +62,7 @@ class VectorisedEngine:
         self.target, self.samples, self.local, self.block = target, samples, local, block
         self.home = target.initial.to(samples.device if server is None else server)
         self.precision = precision or Precision("float32", samples.device)
-        with Precision(
-            "float32", samples.device
-        ).of_products():  # not TF32, which is off by as much as a mistake
+        with Precision("float32", samples.device).of_products():  # not TF32, which is off by as much as a mistake
             self.forward = build_forward(target, forward)
         fast = self.forward.kind != "loop"
         self.recurrent = any(isinstance(m, nn.RNNBase | nn.RNNCellBase) for m in target.original.modules())
