@@ -251,3 +251,8 @@ def test_what_cannot_be_done_names_the_key(call: Callable[[], Partition], words:
     with pytest.raises(RequestError) as caught:
         call()
     assert words in str(caught.value)
+
+
+def test_test_samples_that_do_not_fit_are_named() -> None:
+    with pytest.raises(RequestError, match=r"and 100000 test samples each .* lower data\.test_size, data\.min_samples"):
+        practical(DIGITS, 10, groups=2, sizes=[60, 40], test_size=100_000)

@@ -22,9 +22,9 @@ KEYS = {"data": "fl60", "data.clients": 12, "rounds": 40, "eval_every": 3, "chec
 _fork = multiprocessing.get_context("fork")  # the child starts with torch imported, so kills fall inside the run
 
 
-def _work(method: str, out: Path) -> None:
+def _work(method: str, out: Path, store: str) -> None:
     experiment_module._TRACE_FROM = 0  # as in a long run, the gradient is recorded and replayed
-    experiment = Experiment(build_config({**KEYS, "method": method, "out": str(out)}))
+    experiment = Experiment(build_config({**KEYS, "method": method, "out": str(out), "store": store}))
     run_experiment(experiment, RunDirectory.of(experiment.config, experiment.method.name))
 
 
@@ -33,8 +33,8 @@ def _directory(out: Path) -> Path:
     return found
 
 
-def _start(method: str, out: Path) -> multiprocessing.process.BaseProcess:
-    process = _fork.Process(target=_work, args=(method, out))
+def _start(method: str, out: Path, store: str = "auto") -> multiprocessing.process.BaseProcess:
+    process = _fork.Process(target=_work, args=(method, out, store))
     process.start()
     return process
 
@@ -48,19 +48,19 @@ def _same(a: Path, b: Path) -> None:
     assert all((x[key].numpy().tobytes() == y[key].numpy().tobytes()) for key in x)
 
 
-def _kill_until_done(method: str, out: Path, seconds: float, kills: int, seed: int) -> int:
+def _kill_until_done(method: str, out: Path, seconds: float, kills: int, seed: int, store: str = "auto") -> int:
     """Start again and again, each time killed at a random moment; then let it finish. Returns kills that hit."""
     draw = random.Random(seed)
     hit = 0
     for _ in range(kills):
-        process = _start(method, out)
+        process = _start(method, out, store)
         time.sleep(draw.uniform(0.05, seconds))
         if process.is_alive():
             assert process.pid is not None
             os.kill(process.pid, signal.SIGKILL)
             hit += 1
         process.join()
-    final = _start(method, out)
+    final = _start(method, out, store)
     final.join()
     assert final.exitcode == 0
     return hit
@@ -76,8 +76,9 @@ def _uninterrupted(method: str, out: Path) -> float:
 
 @pytest.mark.parametrize("method", ["separate"])
 def test_killed_and_resumed_is_the_same_run(method: str, tmp_path: Path) -> None:
+    """The one that is killed keeps its clients' states in a mapped file, which is lost with it."""
     seconds = _uninterrupted(method, tmp_path / "straight")
-    hit = _kill_until_done(method, tmp_path / "killed", 0.8 * seconds, kills=5, seed=1)
+    hit = _kill_until_done(method, tmp_path / "killed", 0.8 * seconds, kills=5, seed=1, store="disk")
     assert hit >= 1
     _same(_directory(tmp_path / "straight"), _directory(tmp_path / "killed"))
 

@@ -136,9 +136,12 @@ def practical(
         size = np.floor(factor * asked[group]).astype(np.int64)
         test = np.full(clients, int(factor * test_size))
         if size.min() < min_samples or test.min() < min(test_size, 1):
+            beside = f" and {test_size} test samples each" if test_size else ""
+            lower = "data.test_size, " if test_size else ""
             raise RequestError(
-                f"data.min_samples={min_samples}: {clients} clients in {groups} groups fit these {len(marks)} samples "
-                f"only with {size.min()} in the smallest; lower data.min_samples, data.clients or data.groups"
+                f"data.min_samples={min_samples}: {clients} clients in {groups} groups{beside} fit these "
+                f"{len(marks) + len(tested)} samples only with {size.min()} in the smallest; "
+                f"lower {lower}data.min_samples, data.clients or data.groups"
             )
         take, probe = (_quotas(count, group, owner, dominant, rank, turn) for count in (size, test))
         demand, both = take.sum(axis=0), (take + probe).sum(axis=0)
