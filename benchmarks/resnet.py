@@ -43,10 +43,12 @@ def main() -> None:
     """Print what was measured."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=5, help="at least 2: the first is shown apart")
     parser.add_argument("--steps", type=int, default=50, help="local steps of a client")
     parser.add_argument("keys", nargs="*", help="keys of the run, NAME=VALUE")
     given = parser.parse_args()
+    if given.rounds < 2 or not all("=" in key for key in given.keys):
+        parser.error("--rounds is at least 2, and keys are NAME=VALUE")
     torch.set_num_threads(1)
     keys = {
         **KEYS, "data": "pictures", "cohort": 5, "batch_size": 64, "lr": 0.01, "device": given.device, "rounds": 10**6,

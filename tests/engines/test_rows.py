@@ -107,9 +107,14 @@ def test_largest_divisor() -> None:
     assert largest_divisor(53, 10) == 1
 
 
-@pytest.mark.parametrize("fits", [1, 2])
-def test_too_little_memory_halves_the_block(fits: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The round is trained all the same, and the numbers are those of a small block."""
+@pytest.mark.parametrize(
+    ("fits", "block", "cohort", "said"),
+    [(1, 64, 5, "5 .* with 2"), (2, 64, 5, "5 .* with 2"), (1, 2, 6, "2 .* with 1")],
+)
+def test_too_little_memory_halves_the_block(
+    fits: int, block: int, cohort: int, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The round is trained all the same, and the numbers are those of a small block; no row is lost on the way."""
     original = VectorisedEngine._launch_rows
 
     def small(self: VectorisedEngine, pieces: list[Request]) -> object:
@@ -117,12 +122,12 @@ def test_too_little_memory_halves_the_block(fits: int, monkeypatch: pytest.Monke
             raise torch.cuda.OutOfMemoryError("too little")
         return original(self, pieces)
 
-    expected = toy_experiment("ditto", block=fits, cohort=5)
+    expected = toy_experiment("ditto", block=fits, cohort=cohort)
     play(expected, 2)
     monkeypatch.setattr(VectorisedEngine, "_launch_rows", small)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
-    tried = toy_experiment("ditto", block=64, cohort=5)
-    with pytest.warns(UserWarning, match="too little memory for 5 clients in one call; going on with 2"):
+    tried = toy_experiment("ditto", block=block, cohort=cohort)
+    with pytest.warns(UserWarning, match=f"too little memory for {said}"):
         play(tried, 2)
     assert isinstance(tried.engine, VectorisedEngine)
     assert tried.engine.block == fits

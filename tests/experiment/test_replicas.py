@@ -155,6 +155,61 @@ def test_what_fails_late_finds_its_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(VectorisedEngine, "launch", launch)
     group = [toy_experiment("fedavg", seed=seed, rounds=3) for seed in range(3)]
     assert [str(error) for error in together(group)] == ["None", "seed 1 cannot", "None"]
+    alone = toy_experiment("fedavg", seed=0, rounds=3)
+    run_experiment(alone)
+    assert group[0].engine.gradient_evaluations == alone.engine.gradient_evaluations  # not those of the failed call
+
+
+@pytest.mark.usefixtures("sides")
+@pytest.mark.parametrize("method", ["fedavg", "fedavg_ft"])
+def test_the_next_cohort_is_drawn_once_and_while_another_trains(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where evaluations train."""
+    drawn: list[int] = []
+    asked: list[int] = []
+    draw, ask = Experiment._drawn, Experiment.cohort
+
+    def counted(self: Experiment, round: int) -> Any:
+        drawn.append(round)
+        return draw(self, round)
+
+    def noted(self: Experiment, round: int) -> Any:
+        before = len(drawn)
+        found = ask(self, round)
+        asked.extend([round] * (len(drawn) - before))
+        return found
+
+    monkeypatch.setattr(Experiment, "_drawn", counted)
+    monkeypatch.setattr(Experiment, "cohort", noted)
+    group = [toy_experiment(method, seed=seed, rounds=4, eval_every=1) for seed in range(2)]
+    assert together(group) == [None, None]
+    assert asked == [1, 1]  # the first had to be waited for
+    assert [drawn.count(round) for round in range(1, 5)] == [2, 2, 2, 2]
+
+
+@pytest.mark.usefixtures("sides")
+def test_what_fails_ahead_of_time_costs_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = Experiment._drawn
+
+    def failing(self: Experiment, round: int) -> Any:
+        if self.config.seed == 1 and round == 3:
+            raise ValueError("no memory for this cohort")
+        return draw(self, round)
+
+    monkeypatch.setattr(Experiment, "_drawn", failing)
+    group = [toy_experiment("fedavg", seed=seed, rounds=4) for seed in range(3)]
+    assert [str(error) for error in together(group)] == ["None", "no memory for this cohort", "None"]
+
+
+def test_on_a_cpu_there_is_one_side(calls: list[int]) -> None:
+    assert together([toy_experiment("fedavg", seed=seed, rounds=2) for seed in range(8)]) == [None] * 8
+    assert calls == [8, 8]
+
+
+def test_gradients_are_on_whatever_the_caller_does() -> None:
+    for mode in (torch.no_grad(), torch.inference_mode()):
+        group = [toy_experiment("fedavg", seed=seed, rounds=1) for seed in range(2)]
+        with mode:
+            assert together(group) == [None, None]
 
 
 def test_runs_of_different_length_and_steps() -> None:
@@ -297,7 +352,7 @@ def test_a_batch_together_and_apart(tmp_path: Path) -> None:
         assert a["bytes_up"] == b["bytes_up"]
 
 
-def test_a_run_that_waits_outside_does_not_hold_up_the_others() -> None:
+def test_a_run_that_waits_outside_does_not_hold_up_the_others(calls: list[int]) -> None:
     """Number 1 waits while 0 trains to its end, and then goes on."""
     order: list[str] = []
     group = [toy_experiment("fedavg", seed=seed, rounds=3) for seed in range(2)]
@@ -316,10 +371,24 @@ def test_a_run_that_waits_outside_does_not_hold_up_the_others() -> None:
 
     run_together(range(2), run)
     assert order == ["0 done", "0 back", "1 done"]
+    assert set(calls) == {1}
     for seed, experiment in enumerate(group):
         alone = toy_experiment("fedavg", seed=seed, rounds=3)
         run_experiment(alone)
         assert same_run(alone, experiment)
+
+
+def test_who_comes_back_is_trained_with_the_others_again(calls: list[int]) -> None:
+    group = [toy_experiment("fedavg", seed=seed, rounds=40) for seed in range(3)]
+
+    def run(number: int, meeting: Meeting, asked: Callable[[], bool]) -> None:
+        meeting.join(number, group[number])
+        if number == 0:
+            meeting.pause(number, 0.01)
+        run_experiment(group[number])
+
+    run_together(range(3), run)
+    assert 3 in calls
 
 
 def test_a_second_interrupt_ends_all_of_them_at_once() -> None:
@@ -358,7 +427,7 @@ def test_an_interrupter_inside_another_leaves_the_signals_alone() -> None:
         os.kill(os.getpid(), signal.SIGINT)
         second.__exit__(None, None, None)
         assert outer.requested
-        assert not first.requested
+        assert second.requested  # who is inside hears it, too
 
 
 def test_threads_of_a_run_that_ends_first_stay_the_others() -> None:

@@ -161,8 +161,8 @@ def _show(found: Reproduction, tables: Sequence[TextTable]) -> None:
         show_table(table, terminal)
     for line in [*block_lines(found), *reasons(found), *entry.notes]:
         terminal.print(f"- {line}", markup=False, highlight=False)
-    if legend(found):
-        terminal.print(legend(found), markup=False, highlight=False)
+    if legend(tables):
+        terminal.print(legend(tables), markup=False, highlight=False)
 
 
 def show_table(content: TextTable, terminal: Console) -> None:

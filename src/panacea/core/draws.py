@@ -6,8 +6,6 @@ integers only, so comparisons flip the sign bit and shifts cut off what the sign
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -54,13 +52,18 @@ def drawn_at_once(n: int, width: int) -> bool:
     return n <= 8 * width
 
 
-@lru_cache(maxsize=16)
+_made: dict[torch.device, list[Tensor]] = {}  # the longest is the last; a lane may still read one that was too short
+
+
 def counters(count: int, device: torch.device) -> Tensor:
     """``[count]``: what a key is mixed with for each of its numbers."""
-    made = torch_mix(torch.arange(1, count + 1, dtype=torch.int64, device=device) * _GOLDEN)
-    if device.type == "cuda" and not torch.cuda.is_current_stream_capturing():
-        torch.cuda.current_stream(device).synchronize()  # whoever asks next may be in another lane
-    return made
+    made = _made.setdefault(device, [])
+    if not made or len(made[-1]) < count:
+        length = max(count, 2 * len(made[-1]) if made else 0)
+        made.append(torch_mix(torch.arange(1, length + 1, dtype=torch.int64, device=device) * _GOLDEN))
+        if device.type == "cuda" and not torch.cuda.is_current_stream_capturing():
+            torch.cuda.current_stream(device).synchronize()  # whoever asks next may be in another lane
+    return made[-1][:count]
 
 
 def _bits(keys: Tensor, count: int) -> Tensor:

@@ -2,8 +2,9 @@
 
 Runs that advance together share some calls and do the rest alone. On one queue the second run's work would begin when
 the first one's is done, small as it is. With a lane each, the GPU does all of them at a time. A shared call begins when
-all lanes have done what was queued before it, and every lane goes on when the call is done; with that order nobody
-reads or writes memory that another lane still uses. On a CPU there are no lanes, and nothing here does anything.
+the lanes of those that share it have done what was queued before, and these lanes go on when the call is done; with
+that order nobody reads or writes memory that another lane still uses. On a CPU there are no lanes, and nothing here
+does anything.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def mark() -> Mark:
 
 
 class Lane:
-    """A lane of its own, made when it is first used.
+    """A lane of its own, made when it is first used; it begins behind what was queued where it is made.
 
     Attributes:
         used: False for a run that has next to nothing to do on a GPU by itself: that little is queued where everybody's
@@ -50,6 +51,7 @@ class Lane:
             return
         if self._stream is None:
             self._stream = torch.cuda.Stream()
+            self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
             yield
 

@@ -20,7 +20,7 @@ from panacea.engines.rows import Party
 __all__ = ["Begun", "Request", "cut", "joined", "moved", "placed", "shared_out", "stacked"]
 
 Begun: TypeAlias = Callable[[], list[Trained]]
-"""Training that has begun; the call waits for its results."""
+"""Training that has begun; the call gives its results, and waits for them where they go to the host."""
 
 
 @dataclass(frozen=True)

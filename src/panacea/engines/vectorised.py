@@ -127,7 +127,7 @@ class VectorisedEngine:
         return self.launch(requests)()
 
     def launch(self, requests: Sequence[Request]) -> Begun:
-        """Begin with it; what is returned waits for the results, while a GPU may be at work."""
+        """Begin with it; what is returned gives the results, and waits for them where they go to the host."""
         parts: list[list[Trained]] = [[] for _ in requests]
         begun: Callable[[], None] | None = None
         for call in self._calls(requests):
@@ -145,11 +145,11 @@ class VectorisedEngine:
     def _calls(self, requests: Sequence[Request]) -> Iterator[list[tuple[int, slice]]]:
         """Which rows of which requests go into each call; a request is cut only where it is larger than a block."""
         call: list[tuple[int, slice]] = []
-        used = 0
+        used, block = 0, self.block  # which may shrink on the way, in a call that then cuts itself up
         for number, request in enumerate(requests):
-            for first in range(0, len(request), self.block):
-                rows = slice(first, min(first + self.block, len(request)))
-                if used + rows.stop - rows.start > self.block:
+            for first in range(0, len(request), block):
+                rows = slice(first, min(first + block, len(request)))
+                if used + rows.stop - rows.start > block:
                     yield call
                     call, used = [], 0
                 call.append((number, rows))

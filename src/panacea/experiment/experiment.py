@@ -222,8 +222,9 @@ class Experiment:
         return ahead if ahead is not None and ahead.round == round else self._drawn(round)
 
     def look_ahead(self) -> None:
-        """Draw the cohort after the one that trains now, while a GPU is at work and nobody has anything to do."""
-        self._ahead = self._drawn(self.state.round + 2)
+        """Draw the cohort after the one that trains now, while a GPU is at work; in vain if this is an evaluation."""
+        if self._ahead is None:
+            self._ahead = self._drawn(self.state.round + 2)
 
     def _drawn(self, round: int) -> Cohort:
         ids = self.streams.subset("cohort", round, self.federation.train_ids, self.config.cohort or 1)

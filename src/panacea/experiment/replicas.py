@@ -14,6 +14,7 @@ longer than one with all rows.) What a run or a side has the GPU do goes into a 
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -34,7 +35,6 @@ from panacea.experiment.sharing import same_local, same_network, same_programme,
 
 __all__ = ["Meeting", "run_together"]
 
-_MOST_FOUND = 100  # pairs of programmes that are remembered
 _TWO_SIDES = 8  # runs; measured on an H200: five are slower in two sides (W2) or alike, ten alike or faster (W1)
 
 Asked = tuple[VectorisedEngine, Request]
@@ -65,15 +65,17 @@ class _Run:
         stack: what it is doing.
         lane: where it does so, on a GPU.
         side: with whom it is trained.
+        experiment: what it does, once it has joined.
+        ahead: whether it can do something while it is trained.
         away: until when it waits for somebody outside.
-        ahead: what it can do while it is trained.
     """
 
     stack: greenlet.greenlet
     side: _Side
     lane: Lane = field(default_factory=Lane)
+    experiment: Experiment | None = None
+    ahead: bool = False
     away: float | None = None
-    ahead: Callable[[], None] | None = None
 
 
 class Meeting:
@@ -90,7 +92,7 @@ class Meeting:
         self._sides = (_Side(), _Side())
         self._begun: deque[tuple[_Side, list[_Call]]] = deque()
         self._centre = greenlet.getcurrent()
-        self._found: dict[tuple[int, ...], tuple[bool, tuple[object, ...]]] = {}
+        self._found: dict[tuple[int, int], bool] = {}  # whether the methods of two runs are alike
 
     # --- what a run calls -----------------------------------------------------------------------------------------
 
@@ -100,13 +102,9 @@ class Meeting:
         if not isinstance(engine, VectorisedEngine):
             return
         engine.together = partial(self.train, number, engine)
-        if _works_beside(engine):
-            run.ahead = experiment.look_ahead
-        else:
+        run.experiment, run.ahead = experiment, _works_beside(engine)
+        if not run.ahead:
             run.side = self._sides[0]
-        if engine.home.device.type == "cpu" and run.lane.used:
-            run.side.left.append(run.lane.mark())
-            run.lane.used = False
 
     def pause(self, number: int, seconds: float) -> None:
         """Let the others go on while this run waits for somebody outside."""
@@ -134,7 +132,7 @@ class Meeting:
         """Let all of them run to their ends; what one raises ends all."""
         turns = list(self.runs)
         try:
-            while self.runs:
+            while self.runs:  # each has just stopped: it wants something, is away, or is over
                 for number in turns:
                     self._advance(number)
                 for side in self._sides:
@@ -149,9 +147,11 @@ class Meeting:
         run, threads = self.runs[number], torch.get_num_threads()
         with run.lane.entered():
             run.stack.switch()
-            if run.stack.dead:
+            over = run.stack.dead
+            if over or (run.lane.used and not _needs_lane(run)):
                 run.side.left.append(run.lane.mark())
-        if run.stack.dead:
+                run.lane.used = False  # from its next turn on
+        if over:
             del self.runs[number]
             torch.set_num_threads(threads)  # it has put back what it found, but the others are not done
 
@@ -166,14 +166,15 @@ class Meeting:
         return back
 
     def _begin(self, side: _Side) -> None:
-        """Begin to train what all runs of a side want, as few calls as can be."""
-        waiting, side.wanted = dict(sorted(side.wanted.items())), {}  # whoever came first, the rows are in one order
-        if not waiting:
+        """Begin to train what all runs of a side want, in as few calls as can be; nothing while one of them is busy."""
+        here = [number for number, run in self.runs.items() if run.side is side and run.away is None]
+        if not side.wanted or not all(number in side.wanted for number in here):
             return
+        waiting, side.wanted = dict(sorted(side.wanted.items())), {}  # whoever came first, the rows are in one order
         groups: list[dict[int, Asked]] = []
         for number, (engine, request, _) in waiting.items():
             for group in groups:
-                if self._alike(next(iter(group.values())), (engine, request)):
+                if self._alike(next(iter(group.items())), (number, (engine, request))):
                     group[number] = engine, request
                     break
             else:
@@ -184,10 +185,14 @@ class Meeting:
             side.left.clear()
             self._begun.append((side, [_Call(group) for group in groups]))
         for number in waiting:
-            run = self.runs[number]
-            if run.ahead is not None:
-                with run.lane.entered():
-                    run.ahead()
+            self._look_ahead(self.runs[number])
+
+    @staticmethod
+    def _look_ahead(run: _Run) -> None:
+        """What fails here fails again where the run itself wants it."""
+        if run.ahead and run.experiment is not None:
+            with run.lane.entered(), contextlib.suppress(Exception):
+                run.experiment.look_ahead()
 
     def _finish(self) -> list[int]:
         """Wait for the calls that began first; whose they were."""
@@ -200,16 +205,26 @@ class Meeting:
             side.called = side.lane.mark()
         return [number for call in calls for number in call.group]
 
-    def _alike(self, first: Asked, second: Asked) -> bool:
+    def _alike(self, first: tuple[int, Asked], second: tuple[int, Asked]) -> bool:
         """Whether two requests can be one call: the same programme on networks of one shape."""
-        (engine, a), (other, b) = first, second
-        compared = engine, other, a.method, b.method
-        key = tuple(map(id, compared))  # of what is kept beside the answer, so that it stays theirs
-        if key not in self._found:
-            if len(self._found) >= _MOST_FOUND:  # programmes of evaluations never come again
-                self._found.clear()
-            self._found[key] = same_network(engine, other) and same_programme(a.method, b.method), compared
-        return self._found[key][0] and same_local(a, b) and same_shapes(a, b)
+        (one, (engine, a)), (two, (other, b)) = first, second
+        if not (same_local(a, b) and same_shapes(a, b)):
+            return False
+        if not all(_own(self.runs[n], request) for n, request in ((one, a), (two, b))):
+            return same_network(engine, other) and same_programme(a.method, b.method)
+        if (one, two) not in self._found:  # programmes of an evaluation never come again, a run's method always does
+            self._found[one, two] = same_network(engine, other) and same_programme(a.method, b.method)
+        return self._found[one, two]
+
+
+def _own(run: _Run, request: Request) -> bool:
+    """Whether it is the run's method that is to be trained."""
+    return run.experiment is not None and request.method is run.experiment.method
+
+
+def _needs_lane(run: _Run) -> bool:
+    """Whether it has anything to do on a GPU by itself worth the name: its server, that is."""
+    return run.experiment is None or run.experiment.engine.home.device.type != "cpu"
 
 
 def _works_beside(engine: VectorisedEngine) -> bool:
@@ -224,28 +239,33 @@ class _Call:
         self.group = group
         self.begun: Begun | None = None
         self.error: Exception | None = None
-        engines = [engine for engine, _ in group.values()]
-        before = engines[0].gradient_evaluations
+        trains = next(iter(group.values()))[0]
+        before = trains.gradient_evaluations
         try:
-            self.begun = engines[0].launch([request for _, request in group.values()])
+            self.begun = trains.launch([request for _, request in group.values()])
         except Exception as error:  # told to whom it belongs
             self.error = error
-        each, engines[0].gradient_evaluations = engines[0].gradient_evaluations - before, before
-        each = each if self.error is None else 0  # they are taken again
-        rows = np.array([int(request.counts.sum()) for _, request in group.values()])
-        for engine, share in zip(engines, rows * each // max(int(rows.sum()), 1), strict=True):
-            engine.gradient_evaluations += int(share)
+        self.evaluations, trains.gradient_evaluations = trains.gradient_evaluations - before, before
 
     def results(self) -> dict[int, Trained | Exception]:
         """Of every run."""
         try:
             if self.begun is not None:
-                return dict(zip(self.group, self.begun(), strict=True))
+                found = dict(zip(self.group, self.begun(), strict=True))
+                self._share_out()
+                return dict(found)
         except Exception as error:  # a GPU may tell late
             self.error = error
         if len(self.group) == 1 and self.error is not None:
             return dict.fromkeys(self.group, self.error)
         return {n: result for n, one in self.group.items() for result in _Call({n: one}).results().values()}
+
+    def _share_out(self) -> None:
+        """Gradients are counted by the engine that trains, and belong to all."""
+        rows = np.array([int(request.counts.sum()) for _, request in self.group.values()])
+        shares = rows * self.evaluations // max(int(rows.sum()), 1)
+        for (engine, _), share in zip(self.group.values(), shares, strict=True):
+            engine.gradient_evaluations += int(share)
 
 
 def run_together(numbers: Sequence[int], run: Callable[[int, Meeting, Callable[[], bool]], None]) -> None:
@@ -272,7 +292,8 @@ def run_together(numbers: Sequence[int], run: Callable[[int, Meeting, Callable[[
             side = 2 * place // len(numbers) if len(numbers) >= _TWO_SIDES else 0
             meeting.add(number, partial(one, number), side)
         try:
-            meeting.proceed()
+            with torch.inference_mode(False), torch.enable_grad():  # whatever the caller is doing
+                meeting.proceed()
         finally:
             torch.set_num_threads(threads)
     if failed:

@@ -82,7 +82,7 @@ def _panel(axes: Axes, curve: Curve) -> None:
     for name in dict.fromkeys(name for point in curve.points for name in point.ms):
         points = [(point.size, point.ms[name]) for point in curve.points if name in point.ms]
         xs, ys = zip(*points, strict=True)
-        line = "--" if name.endswith("training") else "-"  # a part of the round of the same colour
+        line = "--" if name.endswith("training") else "-"  # of the rounds of the same colour
         axes.plot(xs, ys, line, marker=_MARKS[_place(name)], markersize=4, color=COLOURS[_place(name)], label=name)
     axes.set_xscale("log")
     axes.set_yscale("log")

@@ -123,9 +123,10 @@ def verdict_text(cell: Cell) -> str:
     return cell.verdict + (STAR if judged and cell.reduced else "")
 
 
-def legend(found: Reproduction) -> str:
+def legend(tables: Sequence[TextTable]) -> str:
     """What the star means, where there is one."""
-    return f"{STAR}: of a shorter protocol than the paper's" if any(cell.reduced for cell in found.cells) else ""
+    starred = any(text.endswith(STAR) for table in tables for row in table.rows for text in row[1:])
+    return f"{STAR}: of a shorter protocol than the paper's" if starred else ""
 
 
 def reasons(found: Reproduction) -> list[str]:
@@ -201,6 +202,7 @@ def markdown(found: Reproduction, claims: Sequence[Checked], about: Mapping[str,
     """The page."""
     entry, quick = found.plan.entry, found.plan.request.quick
     versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
+    tables = result_tables(found, claims)
     parts = [
         f"# {entry.title}\n",
         f"{entry.where} of {entry.paper}: {entry.what}.\n",
@@ -208,13 +210,13 @@ def markdown(found: Reproduction, claims: Sequence[Checked], about: Mapping[str,
         f"{'Quick form. ' if quick else ''}{versions}; {about['seconds']:.0f} s on {about['cores']} cores, "
         f"{about['trained']} runs trained, {about['read']} read from earlier.\n",
         "\n".join(f"- {line}" for line in block_lines(found)) + "\n",
-        *(table.markdown() for table in result_tables(found, claims)),
+        *(table.markdown() for table in tables),
     ]
     said = "± is the spread over clients."
     if counts(found):
         parts += [f"Verdicts: {', '.join(f'{n} {verdict}' for verdict, n in counts(found).items())}.\n"]
         said = _COMPARED
-    parts += [f"{said} {legend(found)}, as listed above.\n" if legend(found) else f"{said}\n"]
+    parts += [f"{said} {legend(tables)}, as listed above.\n" if legend(tables) else f"{said}\n"]
     parts += [f"![{name}]({name}.png)\n" for name in figures]
     lines = [*reasons(found), *entry.notes]
     parts += ["\n".join(f"- {line}" for line in lines) + "\n"] if lines else []

@@ -172,7 +172,7 @@ def large_round(clients: int, repeats: int, device: str) -> Point:
 
 def _replicas(plan: Plan, tell: Callable[[str], None]) -> Curve:
     """Rounds of several seeds in lock-step; in place of engines there are workloads."""
-    title = "seeds in lock-step (FedAvg; a round of all of them, and of it local training, one call)"
+    title = "seeds in lock-step (FedAvg; a round of all of them, and their training in one call)"
     works = ("W1", "W2") if plan.device == "cuda" else ("W1",)
     points = []
     for size in plan.sizes("replicas"):

@@ -49,7 +49,10 @@ def measure_replicas(key: str, seeds: int, repeats: int, device: str) -> Togethe
     work = find_workload(key)
     experiments = [experiment_of(work, {"engine": "vectorised"}, device, seed=seed) for seed in range(seeds)]
     rounds = range(1, WARM_UP + repeats + 1)
-    calls = [_call(experiments, round, device) for round in rounds]
+    try:
+        calls = [_call(experiments, round, device) for round in rounds]
+    except Exception as error:  # whatever a network does
+        raise RunFailure(f"{seeds} seeds of {key}: {error}") from error
     ends: list[float] = []
     errors: list[Exception] = []
 
