@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["CompiledKernel", "compile_kernel", "padded_size"]
 
 _COMPILERS = ("g++", "c++", "clang++")
+_LARGE = 1 << 14  # parameters of a recurrent network from which a CPU's cache is full with one client
 
 
 def compile_kernel(engine: VectorisedEngine) -> None:
@@ -57,6 +58,8 @@ def compile_kernel(engine: VectorisedEngine) -> None:
     engine.kernel = CompiledKernel(
         engine._block_gradient, masked=bool(engine.target.statistics_layout.names), merging=engine.recurrent
     )
+    if engine.recurrent and engine.target.layout.size >= _LARGE and engine.samples.device.type == "cpu":
+        engine.most = 1  # there is no Python left to share, and all time steps are kept for the backward pass
 
 
 def cache_folder() -> Path:

@@ -38,6 +38,7 @@ class VectorisedEngine:
         block: most rows in one call. Results depend on it in the last float bits only; it is fixed within a run unless
             a GPU's memory turns out to be too small for it.
         forward: how the network is run for many clients (`batched`, `vmap` or `loop`).
+        most: rows in one call of local training where they are better taken one after the other; None for a block.
         kernel: gradient, loss and new statistics of a block: `_block_gradient`, as straight-line code when `traced`.
         graphs: captured local steps, on a GPU.
         draws: captured drawings of their batches.
@@ -72,6 +73,7 @@ class VectorisedEngine:
         self.graphs = StepGraphs() if captured and fast and samples.device.type == "cuda" else None
         self.draws = DrawGraphs()
         self.gradient_evaluations = 0
+        self.most: int | None = None
         self.together: Callable[[Request], Trained] | None = None
 
     def _block_gradient(self, *arguments: *Arguments) -> tuple[Tensor, Tensor, Tensor]:
@@ -145,7 +147,7 @@ class VectorisedEngine:
     def _calls(self, requests: Sequence[Request]) -> Iterator[list[tuple[int, slice]]]:
         """Which rows of which requests go into each call; a request is cut only where it is larger than a block."""
         call: list[tuple[int, slice]] = []
-        used, block = 0, self.block  # which may shrink on the way, in a call that then cuts itself up
+        used, block = 0, min(self.block, self.most or self.block)  # the block may shrink on the way, in a call
         for number, request in enumerate(requests):
             for first in range(0, len(request), block):
                 rows = slice(first, min(first + block, len(request)))
