@@ -16,6 +16,7 @@ from panacea.core.method import Method
 from panacea.core.records import Tree
 from panacea.core.round import Trained
 from panacea.core.types import Batch, ClientIds, Cohort, Steps
+from panacea.engines.allocation import keep_freed_memory
 from panacea.engines.base import LocalSettings, Samples, Scores
 from panacea.engines.capture import StepGraphs
 from panacea.engines.drawing import DrawGraphs
@@ -65,6 +66,8 @@ class VectorisedEngine:
         self.precision = precision or Precision("float32", samples.device)
         with Precision("float32", samples.device).of_products():  # not TF32, which is off by as much as a mistake
             self.forward = build_forward(target, forward)
+        if samples.device.type == "cpu":
+            keep_freed_memory()
         fast = self.forward.kind != "loop"
         self.recurrent = any(isinstance(m, nn.RNNBase | nn.RNNCellBase) for m in target.original.modules())
         # a captured graph has no use for straight-line code, but for a recurrence's merged sums
