@@ -2,7 +2,7 @@
 
 A local step of a larger network frees what it kept for its backward pass, tens of megabytes, and the next step wants
 them again. The GNU C library gives such memory back to the system each time, and the system must fill every page with
-zeros before it may be used again: 25,000 pages a round on W2, a quarter of its time.
+zeros before it may be used again: tens of thousands of pages a round on W2 (docs/profile.md).
 """
 
 from __future__ import annotations
