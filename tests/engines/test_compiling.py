@@ -139,6 +139,17 @@ def test_without_a_compiler_the_request_is_refused(monkeypatch: pytest.MonkeyPat
         compile_kernel(made)
 
 
+def test_large_recurrent_clients_are_taken_one_after_the_other(
+    uncompiled: list[fx.GraphModule], monkeypatch: pytest.MonkeyPatch
+):
+    """Only they: small ones, and networks without a recurrence, gain by many rows in a call."""
+    for name, least, most in (("gru", 1, 1), ("gru", 10**9, None), ("mlp", 1, None)):
+        monkeypatch.setattr(compiling, "_LARGE", least)
+        made = engine(name, False)
+        compile_kernel(made)
+        assert made.most == most
+
+
 def test_the_reference_engine_is_never_compiled():
     config = build_config(
         {"data": "fl60", "data.clients": 6, "method": "fedavg", "engine": "sequential", "engine.compile": True}

@@ -142,3 +142,22 @@ def test_one_client_that_does_not_fit_is_an_error(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
     with pytest.warns(UserWarning, match="too little memory"), pytest.raises(torch.cuda.OutOfMemoryError):
         play(toy_experiment("fedavg"), 1)
+
+
+def test_rows_that_are_better_taken_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Local training only, whatever the block is."""
+    original, sizes = VectorisedEngine._launch_rows, list[int]()
+
+    def noted(self: VectorisedEngine, pieces: list[Request]) -> object:
+        sizes.append(sum(map(len, pieces)))
+        return original(self, pieces)
+
+    expected = toy_experiment("ditto", block=1, cohort=5)
+    play(expected, 2)
+    monkeypatch.setattr(VectorisedEngine, "_launch_rows", noted)
+    tried = toy_experiment("ditto", block=64, cohort=5)
+    assert isinstance(tried.engine, VectorisedEngine)
+    tried.engine.most = 1
+    play(tried, 2)
+    assert set(sizes) == {1}
+    assert largest_difference(outcome(expected), outcome(tried)) < 1e-12

@@ -251,9 +251,9 @@ class _Call:
         """Of every run."""
         try:
             if self.begun is not None:
-                found = dict(zip(self.group, self.begun(), strict=True))
+                found: dict[int, Trained | Exception] = dict(zip(self.group, self.begun(), strict=True))
                 self._share_out()
-                return dict(found)
+                return found
         except Exception as error:  # a GPU may tell late
             self.error = error
         if len(self.group) == 1 and self.error is not None:
