@@ -59,6 +59,7 @@ OTHER: dict[str, Any] = {
     "beta": 0.8,
     "bottleneck": 2,
     "fanout": 1,
+    "newcomer_practice": 1.0,
 }
 KEYS: dict[str, dict[str, Any]] = {"pairs": {"cohort": 1}, "random_nodes": {"cohort": 1}}
 SAME_NUMBERS = {"execution"}  # how something is computed; tests/hypernets checks that it is the same

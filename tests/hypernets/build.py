@@ -16,6 +16,7 @@ from panacea.core.random import Streams
 from panacea.core.types import Cohort, Setting
 from panacea.graphs import ClientGraph
 from panacea.hypernets import GeneratingMethod, HypernetworkState
+from panacea.hypernets.view import Links
 from panacea.methods import make_method
 
 LAYOUT = Layout(("hidden.weight", "hidden.bias", "fc.weight", "fc.bias"), ((2, 3), (2,), (1, 2), (1,)))  # P = 11
@@ -34,6 +35,11 @@ def path_graph(n: int) -> ClientGraph:
 
 def complete_graph(n: int) -> ClientGraph:
     return graph_of(n, [(i, j) for i in range(n) for j in range(i)])
+
+
+def all_links(cohort: Any) -> Links:
+    """A view in which the cohort hears all its neighbours."""
+    return Links(np.ones(len(cohort)), 5)
 
 
 def random_graph(n: int, seed: int, weighted: bool = False, directed: bool = False, alone: int = 1) -> ClientGraph:

@@ -11,7 +11,7 @@ import torch
 from panacea.hypernets.encoders import Encoder
 from panacea.hypernets.plan import Planner
 from panacea.hypernets.propagation import Draw, Propagation
-from tests.hypernets.build import KINDS, cohort_of, complete_graph, random_graph, rounds, server, tensor
+from tests.hypernets.build import KINDS, all_links, cohort_of, complete_graph, random_graph, rounds, server, tensor
 
 LIKE = tensor(1)
 NO_IDS = np.zeros(0, np.int64)
@@ -64,7 +64,7 @@ def test_enough_is_everything(kind: Any) -> None:
     codes = []
     for fanout in ("all", 64):
         planner = Planner(graph, encoder, LIKE, "neighbourhood", fanout)  # type: ignore[arg-type]
-        plan = planner.round(np.array([1, 6]), links=True, balanced=True, view=True, extra=NO_IDS, key=5)
+        plan = planner.round(np.array([1, 6]), links=True, balanced=True, view=all_links([1, 6]), extra=NO_IDS, key=5)
         assert plan.rows is not None
         assert plan.view is not None
         codes.append(encoder(parts, plan.view.of(table[plan.rows], table.mean(dim=0)), plan.blocks)[plan.clients])
@@ -79,8 +79,8 @@ def test_copies_hear_those_drawn(kind: Any) -> None:
     planner = Planner(graph, encoder, LIKE, "neighbourhood", 3)
     drawn = matrix(planner.neighbours.into(cohort, Draw(3, 5)), 3, 14)
     seen = table.index_copy(0, torch.from_numpy(cohort), torch.from_numpy(drawn) @ table)
-    plain = planner.round(cohort, links=False, balanced=True, view=False, extra=NO_IDS, key=5)
-    viewed = planner.round(cohort, links=False, balanced=True, view=True, extra=NO_IDS, key=5)
+    plain = planner.round(cohort, links=False, balanced=True, view=None, extra=NO_IDS, key=5)
+    viewed = planner.round(cohort, links=False, balanced=True, view=all_links(cohort), extra=NO_IDS, key=5)
     assert viewed.view is not None
     expected = [encoder(parts, rows[plain.rows], plain.blocks)[plain.clients] for rows in (table, seen)]
     found = encoder(parts, viewed.view.of(table[viewed.rows], None), viewed.blocks)[viewed.clients]

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from panacea.hypernets import Encoder, Planner, Propagation
 from panacea.hypernets import plan as plan_module
-from panacea.hypernets.view import copied_nodes
-from tests.hypernets.build import KINDS, graph_of, graphs, tensor
+from panacea.hypernets.propagation import Draw
+from panacea.hypernets.view import Links, copied_nodes
+from tests.hypernets.build import KINDS, all_links, graph_of, graphs, tensor
 
 # 0 - 1 (weight 1), 1 - 2 (weight 3), 2 - 3 (weight 1); 4 is alone
 GRAPH = graph_of(5, [(0, 1), (1, 2), (2, 3)], [1.0, 3.0, 1.0])
@@ -28,7 +29,7 @@ def planner(execution: Any, layers: int = 1, kind: Any = "mean") -> Planner:
 def viewed(execution: Any, cohort: list[int], rows: torch.Tensor, layers: int = 1) -> torch.Tensor:
     """The table as the view has it, back in client order; rows that are not read stay NaN."""
     ids = np.array(cohort)
-    plan = planner(execution, layers).round(ids, links=False, balanced=True, view=True, extra=NO_IDS)
+    plan = planner(execution, layers).round(ids, links=False, balanced=True, view=all_links(ids), extra=NO_IDS)
     assert plan.view is not None
     touched = torch.arange(5) if plan.rows is None else plan.rows
     seen, copies = plan.view.of(rows[touched], rows.mean(dim=0)).split([len(touched), plan.view.start.n_out])
@@ -75,10 +76,43 @@ def test_copies_are_the_cohort_seen_as_new(data: st.DataObject) -> None:
     expected = torch.cat([encoder(parts, rows, whole.blocks)[whole.clients] for rows in (table, seen)])
     for execution in ("dense", "sparse", "neighbourhood"):
         made = Planner(graph, encoder, table, execution)
-        plan = made.round(cohort, links=data.draw(st.booleans()), balanced=True, view=True, extra=NO_IDS)
+        plan = made.round(cohort, links=data.draw(st.booleans()), balanced=True, view=all_links(cohort), extra=NO_IDS)
         assert plan.view is not None
         h = plan.view.of(table if plan.rows is None else table[plan.rows], table.mean(dim=0))
         assert torch.allclose(encoder(parts, h, plan.blocks)[plan.clients], expected, rtol=1e-9, atol=1e-10)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.data())
+def test_a_view_with_some_links_is_a_graph_with_fewer(data: st.DataObject) -> None:
+    """As if the cohort did not hear the other neighbours at all (in layers that take means of neighbours alone)."""
+    graph, kind = data.draw(graphs()), data.draw(st.sampled_from(["sage", "gat"]))
+    encoder = Encoder(kind, data.draw(st.integers(1, 4)), 3, 3)
+    order = data.draw(st.permutations(range(graph.n)))
+    cohort = np.array(order[: data.draw(st.integers(1, graph.n))])
+    links = Links(np.array(data.draw(st.lists(st.floats(0.01, 1), min_size=len(cohort), max_size=len(cohort)))), 11)
+    parts, table = encoder.init(torch.Generator().manual_seed(5)), tensor(graph.n, 3, seed=1)
+    arcs = Propagation(graph, "neighbours", table)
+    sources, targets, weights = graph.arcs()
+    heard = np.ones(len(sources), np.bool_)
+    for client, share in zip(cohort, links.share, strict=True):
+        degree = int((targets == client).sum())
+        few = arcs.into(np.array([client]), Draw(int(np.ceil(share * degree)), links.key))[1]
+        assert len(few) == np.ceil(share * degree)
+        heard &= (targets != client) | np.isin(sources, few)
+    fewer = graph_of(graph.n, np.stack([sources, targets], axis=1)[heard], weights[heard], directed=True)
+    mean = Propagation(fewer, "neighbours", table).whole().matrix
+    new = torch.where(mean.sum(dim=1, keepdim=True) > 0, mean @ table, table.mean(dim=0))
+    seen = table.index_copy(0, torch.from_numpy(cohort), new[cohort])
+    expected = encoder(parts, seen, Planner(fewer, encoder, table, "dense").encode(cohort).blocks)[cohort]
+    for execution in ("dense", "sparse", "neighbourhood"):
+        plan = Planner(graph, encoder, table, execution).round(
+            cohort, links=False, balanced=True, view=links, extra=NO_IDS
+        )
+        assert plan.view is not None
+        h = plan.view.of(table if plan.rows is None else table[plan.rows], table.mean(dim=0))
+        found = encoder(parts, h, plan.blocks)[plan.clients[len(cohort) :]]
+        assert torch.allclose(found, expected, rtol=1e-9, atol=1e-10)
 
 
 def test_only_who_is_on_a_way_back_is_copied() -> None:
@@ -102,7 +136,7 @@ def test_clients_are_found_among_the_outputs(execution: str, kind: str) -> None:
         return made.encoder(parts, ROWS if plan.rows is None else ROWS[plan.rows], plan.blocks)
 
     alone = made.encode(np.array([3, 1]))
-    plan = made.round(np.array([3, 1]), links=True, balanced=True, view=False, extra=np.array([4, 0]), all_pairs=False)
+    plan = made.round(np.array([3, 1]), links=True, balanced=True, view=None, extra=np.array([4, 0]), all_pairs=False)
     assert torch.allclose(codes(plan)[plan.clients], codes(alone)[alone.clients], atol=1e-12)
     everyone = made.encode(np.arange(5))
     assert plan.pairs is not None
@@ -112,7 +146,7 @@ def test_clients_are_found_among_the_outputs(execution: str, kind: str) -> None:
 
 def test_sampled_pairs_are_cohort_neighbours_and_extra() -> None:
     plan = planner("dense").round(
-        np.array([0]), links=True, balanced=True, view=False, extra=np.array([3, 3]), all_pairs=False
+        np.array([0]), links=True, balanced=True, view=None, extra=np.array([3, 3]), all_pairs=False
     )
     assert plan.pairs is not None
     assert plan.every is not None
@@ -123,7 +157,7 @@ def test_sampled_pairs_are_cohort_neighbours_and_extra() -> None:
 
 
 def test_all_pairs_by_default_where_cheap(monkeypatch: pytest.MonkeyPatch) -> None:
-    keys: dict[str, Any] = {"links": True, "balanced": True, "view": False, "extra": NO_IDS}
+    keys: dict[str, Any] = {"links": True, "balanced": True, "view": None, "extra": NO_IDS}
     assert planner("sparse").round(np.array([0]), **keys).pairs is None
     assert planner("neighbourhood").round(np.array([0]), **keys).pairs is not None
     monkeypatch.setattr(plan_module, "_ALL_PAIRS", 5)
@@ -135,7 +169,7 @@ def test_all_pairs_by_default_where_cheap(monkeypatch: pytest.MonkeyPatch) -> No
 def test_only_so_many_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan_module, "_NEIGHBOURS", 1)
     plan = planner("dense").round(
-        np.array([2, 4]), links=True, balanced=False, view=False, extra=NO_IDS, all_pairs=False
+        np.array([2, 4]), links=True, balanced=False, view=None, extra=NO_IDS, all_pairs=False
     )
     assert plan.pairs is not None
     assert plan.pairs.tolist() == [1, 2, 4]
@@ -152,7 +186,7 @@ def test_of_many_neighbours_those_with_high_numbers_are_looked_at_too() -> None:
 
 
 def test_weights_of_all_pairs_are_made_once_per_balance() -> None:
-    made, keys = planner("dense"), {"links": True, "view": False, "extra": NO_IDS}
+    made, keys = planner("dense"), {"links": True, "view": None, "extra": NO_IDS}
     a, b, c = (made.round(np.array([0]), balanced=balanced, **keys) for balanced in (True, False, True))
     assert a.every is c.every
     assert a.every is not None

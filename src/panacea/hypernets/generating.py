@@ -170,9 +170,13 @@ class GeneratingMethod(Method):
         p = self.parameters
         return isinstance(p, ScopedParameters) and p.rest == "frozen" and self.scope.chosen is not None
 
+    def sent(self, server: HypernetworkState, cohort: Cohort) -> Tensor:
+        """``[rows, P_g]``: the generated part of the models that the cohort starts from."""
+        return self.generated(server, cohort.ids, cohort.round)
+
     def download(self, server: HypernetworkState, cohort: Cohort) -> Tree:
         """``theta_t = GH(h_t, A; psi)``, and with it what is shared by all."""
-        generated = self.generated(server, cohort.ids, cohort.round)
+        generated = self.sent(server, cohort)
         if self._frozen_rest and server.rest is not None:
             return PartialModel(generated, server.rest.expand(len(cohort), -1))
         return Model(self.scope.join(generated, server.rest))
@@ -221,7 +225,7 @@ class GeneratingMethod(Method):
 
         They did if something is not finite, or if some client's model (of the cohort, and of a few others) moved by
         more than a quarter of its length and ten times as far as any client asked for (the largest distance between a
-        model that was sent and its target, among those with a weight). Undone rounds are counted, the optimiser forgets
+        client's model and its target, among those with a weight). Undone rounds are counted, the optimiser forgets
         its memory, and the rate grows back by a tenth a round. What is not generated keeps its new value.
 
         Args:
@@ -235,10 +239,9 @@ class GeneratingMethod(Method):
         ids, before = self.watched(old, cohort) if written is None else written.watched
         after = self.generated(new, ids, cohort.round)
         place = on_device(np.searchsorted(ids, cohort.ids), before.device)
-        sent = before[place]
-        made = after[place]
-        asked = ((targets - sent).norm(dim=-1, keepdim=True) * (weights > 0)).max()
-        fits = [(weights * squared_norm(targets - model)).sum() / 2 for model in (sent, made)]
+        had, made = before[place], after[place]
+        asked = ((targets - had).norm(dim=-1, keepdim=True) * (weights > 0)).max()
+        fits = [(weights * squared_norm(targets - model)).sum() / 2 for model in (had, made)]
         moved = (after - before).norm(dim=-1)
         far = (moved > before.norm(dim=-1) / 4) & (moved > 10 * asked)
         changed = (new.table, new.weights, *new.moments) if written is None else (new.weights, *written.now)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from panacea.core.method import MethodParameters, NewcomerData
 from panacea.core.parameters import Parameters
+from panacea.core.random import uniform
 from panacea.core.store import ClientStore
 from panacea.core.transfer import on_device
 from panacea.core.types import ClientIds, Cohort, Newcomers, Setting
@@ -25,6 +26,7 @@ from panacea.hypernets.links import link_auc, link_logits
 from panacea.hypernets.network import Hypernetwork
 from panacea.hypernets.plan import Execution, Fanout, Plan, Planner
 from panacea.hypernets.state import HypernetworkState
+from panacea.hypernets.view import Links
 
 __all__ = ["GraphParameters", "GraphServer"]
 
@@ -54,6 +56,12 @@ class GraphParameters(LearningParameters):
     newcomer_view: float = Field(
         1.0, ge=0, description="weight of a second fit in which the cohort's embeddings are their neighbours' mean"
     )
+    newcomer_links: Literal["some", "all"] = Field(
+        "some", description="neighbours that count in that view: a number drawn for every visit, or all"
+    )
+    newcomer_practice: float = Field(
+        0.5, ge=0, le=1, description="share of visits in which a client is sent that view's model, and trains it"
+    )
     graph_mode: Literal["inductive", "transductive"] = Field(
         "inductive", description="newcomers' nodes are absent from the graph in training, or present"
     )
@@ -77,8 +85,9 @@ class GraphParameters(LearningParameters):
     def paper_values(cls) -> dict[str, Any]:
         """What `preset=paper` sets, unless a key is given by itself."""
         return {
-            "encoder": "mean", "layers": 3, "residual": False, "norm": False, "newcomer_view": 0.0, "h0": "learned",
-            "novel_h0": "neighbours", "update": "target", "graph_mode": "inductive",
+            "encoder": "mean", "layers": 3, "residual": False, "norm": False, "newcomer_view": 0.0,
+            "newcomer_links": "all", "newcomer_practice": 0.0, "h0": "learned", "novel_h0": "neighbours",
+            "update": "target", "graph_mode": "inductive",
         }  # fmt: skip
 
 
@@ -129,10 +138,35 @@ class GraphServer(LearningServer):
 
     def plan(self, cohort: Cohort) -> Plan:
         """The cohort's neighbourhood, or the whole graph where it is small."""
-        rows = self.rows_of(cohort.ids)
+        rows, key = self.rows_of(cohort.ids), self.draw_key(cohort.round)
         return self.planner.round(
-            rows, links=False, balanced=True, view=self.view_weight > 0, extra=rows[:0], key=self.draw_key(cohort.round)
+            rows, links=False, balanced=True, view=self.view_links(cohort), extra=rows[:0], key=key
         )
+
+    def view_links(self, cohort: Cohort) -> Links | None:
+        """What the cohort hears in the newcomers' view; of d links each number from 1 to d is as likely."""
+        if not self.view_weight:
+            return None
+        share = np.ones(len(cohort))
+        if self.parameters.newcomer_links == "some":
+            share -= self._drawn("newcomers' links", cohort)
+        return Links(share, self.draw_key(cohort.round))
+
+    def sent(self, server: HypernetworkState, cohort: Cohort) -> Tensor:
+        """A client's own model, or in a share of the visits the one it would get if it were new."""
+        own = super().sent(server, cohort)
+        practised = self._drawn("practice", cohort) < self.parameters.newcomer_practice * (self.view_weight > 0)
+        if not practised.any():
+            return own
+        plan = self.plan(cohort)
+        assert plan.view is not None
+        with torch.no_grad():
+            h = plan.view.of(self._touched(plan, server.table), self._middle(server, plan))
+            z = self.network.encode(self.parts(server), h, plan)[plan.clients[len(cohort) :]]
+        return torch.where(on_device(practised, own.device).unsqueeze(-1), self.generate(server, z), own)
+
+    def _drawn(self, purpose: str, cohort: Cohort) -> Floats:
+        return uniform(self.setting.streams.keys(purpose, cohort.round, cohort.ids), 1)[:, 0]
 
     def draw_key(self, round: int) -> int:
         """Of the neighbours heard in a round."""

@@ -47,9 +47,10 @@ class LearningServer(GeneratingMethod):
         psi <- psi - alpha * clip(grad_psi L(psi)),
         L(psi) = 1/(2|S|) sum_{t in S} ||ttheta_t - GH(h_t, A; psi)||^2 + lambda_d L_d(psi) + view * V(psi)
 
-    where V is the first term with the embeddings of S replaced by the mean of their neighbours'. The gradient of the
-    first term at the first step is ``-(1/|S|) sum_t (d theta_t / d psi)^T Delta_t``; the papers print it without the
-    minus, which climbs. `update=frozen_delta` keeps Delta_t instead of the target: ``L = -1/|S| sum <Delta_t, GH_t>``.
+    where V is the first term with S as it would be if it were new: its embeddings replaced by the mean of those of some
+    neighbours, whom alone it hears. The gradient of the first term at the first step is ``-(1/|S|) sum_t (d theta_t / d
+    psi)^T Delta_t``; the papers print it without the minus, which climbs. `update=frozen_delta` keeps Delta_t instead
+    of the target: ``L = -1/|S| sum <Delta_t, GH_t>``.
 
     A round whose steps went astray is undone (`GeneratingMethod.guarded`) and counted as `undone` in the metrics.
     """
@@ -87,11 +88,9 @@ class LearningServer(GeneratingMethod):
         table = self._touched(plan, server.table)
         delta = None
         if self.parameters.update == "frozen_delta":
-            delta = targets - self.generated(server, cohort.ids, cohort.round)
+            delta = targets - self.sent(server, cohort)
         fit = Fit.of(targets, weights, delta, None if plan.view is None else self.view_weight)
-        lonely = plan.view is not None and plan.view.lonely is not None
-        middle = server.table.mean(dim=0) if lonely and plan.rows is not None else None
-
+        middle = self._middle(server, plan)
         touched = [self._touched(plan, memory) for memory in server.moments]
         graphs = self._graphs if self.network.encoder.kind not in _BY_ARCS else ServerGraphs()
         moved, memory, outputs = graphs.descend(
@@ -130,6 +129,12 @@ class LearningServer(GeneratingMethod):
         plan, table, fit, middle = inputs
         h, parts = (leaves[0], leaves[1:]) if self.trains_table else (table, leaves)
         return self._slopes(plan, h, dict(zip(self.layout.names, parts, strict=True)), fit, middle)
+
+    @staticmethod
+    def _middle(server: HypernetworkState, plan: Plan) -> Tensor | None:
+        """The mean of all embeddings, where a view needs it and a plan does not have all."""
+        lonely = plan.view is not None and plan.view.lonely is not None
+        return server.table.mean(dim=0) if lonely and plan.rows is not None else None
 
     @staticmethod
     def _touched(plan: Plan, values: Tensor) -> Tensor:

@@ -21,8 +21,8 @@ from panacea.core.transfer import on_device
 from panacea.graphs import ClientGraph
 from panacea.hypernets.encoders import MIXING, Encoder
 from panacea.hypernets.links import linked_pairs, pair_weights
-from panacea.hypernets.propagation import Block, Draw, Propagation
-from panacea.hypernets.view import View, copied_nodes, evened, with_copies
+from panacea.hypernets.propagation import Block, Draw, Propagation, thinned
+from panacea.hypernets.view import Links, View, copied_nodes, evened, with_copies
 
 __all__ = ["Execution", "Fanout", "Plan", "Planner"]
 
@@ -117,7 +117,7 @@ class Planner:
         *,
         links: bool,
         balanced: bool,
-        view: bool,
+        view: Links | None,
         extra: Ids,
         all_pairs: bool | None = None,
         key: int | None = None,
@@ -128,7 +128,7 @@ class Planner:
             cohort: nodes of the round's clients.
             links: whether L_d is part of the loss.
             balanced: see `links`.
-            view: whether the newcomers' view is.
+            view: the cohort's links in the newcomers' view; None without a view.
             extra: random nodes that join the cohort and its neighbours where not all pairs are looked at.
             all_pairs: whether L_d looks at all pairs; by default where that is cheap.
             key: of the round's draw of neighbours; None to hear all of them.
@@ -145,7 +145,7 @@ class Planner:
             if nodes is not None:
                 pairs = self._places(wanted, nodes)
         plan = replace(plan, pairs=pairs, every=every, yes=yes)
-        return self._with_view(plan, cohort, draw) if view else plan
+        return plan if view is None else self._with_view(plan, cohort, draw, view)
 
     def all_pairs(self, asked: bool | None) -> bool:
         """Whether L_d looks at all pairs: as asked for, by default where that is cheap."""
@@ -191,23 +191,27 @@ class Planner:
         places, speakers, _ = self.neighbours.into(nodes)
         return linked_pairs(speakers, nodes[places], nodes, self.graph.n)
 
-    def _with_view(self, plan: Plan, cohort: Ids, draw: Draw | None) -> Plan:
+    def _with_view(self, plan: Plan, cohort: Ids, draw: Draw | None, links: Links) -> Plan:
         first, last = plan.blocks[0], plan.blocks[-1]
         places = cohort if plan.rows is None else plan.clients.cpu().numpy()
         nodes, distances = copied_nodes(plan.blocks, places)
         if self.like.is_cuda and plan.rows is None:
             nodes, distances = evened(nodes, first.n_in)
         copies = np.arange(len(nodes))
+        names = np.arange(first.n_in) if plan.rows is None else plan.rows.cpu().numpy()
         targets, speakers, shares = self.neighbours.into(cohort, draw)
+        most = links.most(targets, len(nodes))
+        kept, shares = thinned(targets, speakers, cohort, shares, most[: len(cohort)], links.key)
+        targets, speakers = targets[kept], speakers[kept]
         if plan.rows is not None:
-            speakers = _find(plan.rows.cpu().numpy(), speakers)
+            speakers = _find(names, speakers)
         others = slice(len(cohort), None)
         arcs = np.concatenate([targets, copies[others]]), np.concatenate([speakers, nodes[others]])
         shares = np.concatenate([shares, np.ones(len(nodes[others]))])
         lonely = np.pad(np.diff(self.neighbours.starts)[cohort] == 0, (0, len(nodes[others])))
         return replace(
             plan,
-            blocks=with_copies(plan.blocks, nodes, distances, self.like),
+            blocks=with_copies(plan.blocks, nodes, distances, self.like, names, most, links.key),
             clients=torch.cat([plan.clients, last.n_out + self._tensor(copies[: len(cohort)])]),
             view=View(
                 Block.of((len(nodes), first.n_in), arcs, shares, self.like, first.transposed is None),

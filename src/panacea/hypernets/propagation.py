@@ -11,7 +11,7 @@ neighbours of i, drawn without replacement, speak for all of them,
 
     c_ij <- c_ij * (sum of c_ij over all j != i) / (sum of c_ij over the j drawn)
 
-so that a mean stays a mean and a sum is kept. Who is drawn depends on the round, i and j only.
+so that a mean stays a mean and a sum is kept. Who is drawn depends on the round, i and j only (`thinned`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from panacea.core.random import mix
 from panacea.core.transfer import on_device
 from panacea.graphs import ClientGraph
 
-__all__ = ["Block", "Draw", "Mixing", "Propagation"]
+__all__ = ["Block", "Draw", "Mixing", "Propagation", "thinned"]
 
 Mixing: TypeAlias = Literal["mean", "symmetric", "neighbours", "sum", "loops"]
 """Coefficients of the arc j -> i (w its weight, d_i the sum of weights into i):
@@ -81,11 +81,36 @@ class Draw:
         """
         return max(-(-self.fanout // (1 << distance)), min(self.fanout, 2))
 
-    def order(self, sources: Ids, targets: Ids) -> npt.NDArray[np.uint64]:
-        """``[arcs]``: those that come first are heard; those heard by few are among those heard by more."""
-        with np.errstate(over="ignore"):
-            ends = mix(sources.astype(np.uint64) ^ np.uint64(self.key))
-            return mix(ends + targets.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15))
+
+def thinned(targets: Ids, speakers: Ids, nodes: Ids, coefficients: Floats, most: Ids, key: int) -> tuple[Ids, Floats]:
+    """The arcs that are heard where everybody hears some neighbours only, which speak for all, and always itself.
+
+    With the same key, those that are heard by few are among those that are heard by more.
+
+    Args:
+        targets: ``[arcs]`` who listens, as a place in `nodes`.
+        speakers: ``[arcs]`` who speaks.
+        nodes: ``[k]`` those that listen.
+        coefficients: ``[arcs]``.
+        most: ``[k]`` neighbours that each may hear.
+        key: of the order in which neighbours are taken.
+
+    Returns:
+        Places of the arcs that are heard, in their order, and their coefficients.
+    """
+    own = speakers == nodes[targets]
+    with np.errstate(over="ignore"):
+        ends = mix(speakers.astype(np.uint64) ^ np.uint64(key))
+        turn = mix(ends + nodes[targets].astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15))
+    order = np.lexsort((np.where(own, np.uint64(0), turn | np.uint64(1)), targets))  # itself, always
+    ends = np.cumsum(np.bincount(targets, minlength=len(nodes)))
+    place = np.arange(len(order)) - np.concatenate([[0], ends[:-1]])[targets[order]]  # among those it could hear
+    allowed = most + np.bincount(targets, own, minlength=len(nodes)).astype(np.int64)
+    kept = np.sort(order[place < allowed[targets[order]]])
+    others = np.where(own, 0.0, coefficients)
+    whole, part = (np.bincount(targets[some], others[some], minlength=len(nodes)) for some in (slice(None), kept))
+    scale = np.where(own, 1.0, (whole / np.where(part > 0, part, 1.0))[targets])
+    return kept, (coefficients * scale)[kept]
 
 
 @dataclass(frozen=True)
@@ -209,16 +234,9 @@ class Propagation:
         coefficients = self.coefficients[arcs]
         if draw is None or not len(counts) or counts.max() <= draw.heard(distance):
             return targets, speakers, coefficients
-        own = speakers == nodes[targets]
-        first = np.where(own, np.uint64(0), draw.order(speakers, nodes[targets]) | np.uint64(1))  # itself, always
-        order = np.lexsort((first, targets))
-        place = np.arange(len(order)) - np.repeat(ends - counts, counts)  # among those its listener could hear
-        allowed = draw.heard(distance) + np.bincount(targets, own, minlength=len(nodes)).astype(np.int64)
-        kept = np.sort(order[place < allowed[targets]])
-        others = np.where(own, 0.0, coefficients)
-        whole, part = (np.bincount(targets[some], others[some], minlength=len(nodes)) for some in (slice(None), kept))
-        scale = np.where(own, 1.0, (whole / np.where(part > 0, part, 1.0))[targets])
-        return targets[kept], speakers[kept], (coefficients * scale)[kept]
+        most = np.full(len(nodes), draw.heard(distance))
+        kept, coefficients = thinned(targets, speakers, nodes, coefficients, most, draw.key)
+        return targets[kept], speakers[kept], coefficients
 
     def around(self, nodes: Ids, layers: int, draw: Draw | None = None) -> tuple[Ids, list[Block]]:
         """The blocks that carry everything these (distinct) nodes hear within some layers.

@@ -1,10 +1,11 @@
 """The newcomers' view: the cohort encoded as if it were new, in the same pass as everybody as they are.
 
-Each client of the cohort is given the mean of its neighbours' rows instead of its own. That changes the codes of those
-who hear it, and of these only some are heard by the cohort again. So the encoder carries, beside the nodes themselves,
-a copy of each node on a way of at most L arcs from the cohort back to it; the copies listen to copies where there are
-any, else to the nodes themselves. Nothing that the view does not change, and nothing that it does not need, is computed
-twice.
+Each client of the cohort is given the mean of its neighbours' rows instead of its own, and hears some of its neighbours
+only, a number drawn for it in every round (`Links`). With all of them, the same in every round, the server would learn
+by heart who has which neighbours; a newcomer has others. What the cohort says changes the codes of those who hear it,
+and of these only some are heard by the cohort again. So the encoder carries, beside the nodes themselves, a copy of
+each node on a way of at most L arcs from the cohort back to it; the copies listen to copies where there are any, else
+to the nodes themselves. Nothing that the view does not change, and nothing that it does not need, is computed twice.
 """
 
 from __future__ import annotations
@@ -17,13 +18,32 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from panacea.hypernets.propagation import Block
+from panacea.hypernets.propagation import Block, Floats, thinned
 
-__all__ = ["View", "copied_nodes", "evened", "with_copies"]
+__all__ = ["Links", "View", "copied_nodes", "evened", "with_copies"]
 
 Ids = npt.NDArray[np.int64]
 
 _EVEN = 16  # copies come in multiples of this many
+_ALL = 1 << 40  # more neighbours than there are
+
+
+@dataclass(frozen=True)
+class Links:
+    """The links that the cohort has in the view.
+
+    Attributes:
+        share: ``[cohort]`` of each client's links, in (0, 1]; one link at least.
+        key: of the order in which they are taken.
+    """
+
+    share: Floats
+    key: int
+
+    def most(self, targets: Ids, copies: int) -> Ids:
+        """``[copies]`` neighbours that each copy may hear; `targets` are the listening ends of the cohort's links."""
+        links = np.bincount(targets, minlength=len(self.share))
+        return np.pad(np.ceil(self.share * links).astype(np.int64), (0, copies - len(links)), constant_values=_ALL)
 
 
 @dataclass(frozen=True)
@@ -83,10 +103,21 @@ def evened(nodes: Ids, n: int) -> tuple[Ids, Ids]:
     return nodes, np.zeros(len(nodes), np.int64)
 
 
-def with_copies(blocks: Sequence[Block], nodes: Ids, distances: Ids, like: Tensor) -> list[Block]:
+def with_copies(
+    blocks: Sequence[Block], nodes: Ids, distances: Ids, like: Tensor, names: Ids, most: Ids, key: int
+) -> list[Block]:
     """The blocks with copies of some nodes behind the nodes themselves, before and after every layer.
 
     After l of L layers the copies within L - l arcs of the cohort are left, after the last one those of the cohort.
+
+    Args:
+        blocks: of the L layers.
+        nodes: ``[copies]`` places of what is copied among the first one's inputs.
+        distances: ``[copies]`` arcs from each to the cohort.
+        like: gives dtype and device.
+        names: ``[inputs]`` which node each input is.
+        most: ``[copies]`` neighbours that each copy may hear.
+        key: of the order in which they are taken.
     """
     place = np.full(blocks[0].n_in, -1, np.int64)
     place[nodes] = np.arange(len(nodes))
@@ -99,7 +130,9 @@ def with_copies(blocks: Sequence[Block], nodes: Ids, distances: Ids, like: Tenso
             continue
         sources, targets, coefficients = block.sources, block.targets, block.coefficients
         heard, told = place[sources], place[targets]
-        chosen = (told >= 0) & (told < after)
+        chosen = np.flatnonzero((told >= 0) & (told < after))
+        kept, shares = thinned(told[chosen], names[sources[chosen]], names[nodes], coefficients[chosen], most, key)
+        chosen = chosen[kept]
         arcs = (
             np.concatenate([targets, block.n_out + told[chosen]]),
             np.concatenate([sources, np.where(heard >= 0, block.n_in + heard, sources)[chosen]]),
@@ -108,7 +141,7 @@ def with_copies(blocks: Sequence[Block], nodes: Ids, distances: Ids, like: Tenso
             Block.of(
                 shape,
                 arcs,
-                np.concatenate([coefficients, coefficients[chosen]]),
+                np.concatenate([coefficients, shares]),
                 like,
                 block.transposed is None,
                 None if block.n_in == block.n_out else np.r_[: block.n_out, block.n_in : block.n_in + after],

@@ -47,9 +47,9 @@ class PanaceaGn(GraphServer):
     Server and clients as in Panacea with ``lambda_d = 0`` and no transform ``psi_d``.
 
     Parameters:
-        preset, embedding, h0, novel_h0, encoder, layers, width, residual, norm, newcomer_view, graph_mode, execution,
-        fanout, hidden, heads, rank, chunk, head_scale, scope, rest, update, optimiser, momentum, weight_decay, clip: as
-            for Panacea.
+        preset, embedding, h0, novel_h0, encoder, layers, width, residual, norm, newcomer_view, newcomer_links,
+        newcomer_practice, graph_mode, execution, fanout, hidden, heads, rank, chunk, head_scale, scope, rest, update,
+        optimiser, momentum, weight_decay, clip: as for Panacea.
 
     Reduces to: Panacea with ``lambda_d = 0`` is this method. On a graph without edges (mean layer) no message is
     exchanged and it is an MLP hypernetwork whose first layers are the encoder's.
@@ -76,7 +76,9 @@ class Panacea(GraphServer):
         ``psi <- psi - alpha * clip(grad L)``,
         ``L = 1/(2|S|) sum_{t in S} ||ttheta_t - theta_t(psi)||^2 + lambda_d L_d + newcomer_view V``
         ``L_d``: cross entropy of ``sigma(zhat_u . zhat_v)`` against the links, ``zhat = MLP(z; psi_d)``
-        ``V``: the first term with the h of S replaced by the mean of their neighbours' (0 with `preset=paper`)
+        ``V``: the first term with S as it would be if it were new (0 with `preset=paper`): some links drawn for each
+        of S, its h replaced by the mean of theirs, and nobody else heard; in half of the visits, drawn too, that model
+        is sent in place of ``theta_t``, and the returned ``ttheta_t`` is the target of both
     Client: ``ttheta_t <- theta_t``, then K_c times ``ttheta_t <- ttheta_t - eta * grad L_t(batch)``; keeps nothing.
     Evaluated: ``theta_t`` without a local step (``gen``), for clients that train and for newcomers alike; the model
     after K_c further local steps (``gen+local``) is scored apart.
@@ -89,7 +91,9 @@ class Panacea(GraphServer):
             others are not in the paper.
         encoder, layers, width, residual, norm: the GNN; the paper never names the layer: the mean over neighbours and
             self is the one its theory analyses.
-        newcomer_view: weight of practising newcomers: the same fit with the cohort's h replaced by their neighbours'.
+        newcomer_view, newcomer_links, newcomer_practice: practising newcomers: the weight of V, whether some links or
+            all count in it, and how often its model is the one that is sent. With all links, always the same, V is
+            learnt by heart where they say little, and newcomers are served badly (docs/panacea.md).
         embedding, h0, novel_h0, graph_mode: what the encoder is given, in training and for newcomers.
         hidden, heads, rank, chunk, head_scale, scope, rest: trunk and heads; P outputs, or a part of the network.
         update, optimiser, momentum, weight_decay, clip: the server's steps; the paper is silent, so pFedHN's code.
@@ -110,7 +114,7 @@ class Panacea(GraphServer):
         * Newcomers' nodes are absent from the graph in training (`graph_mode=transductive` keeps them).
         * The heads' bias starts at an ordinary initialisation of the target network.
         * A round whose server steps diverge is undone and counted.
-        * `residual`, `norm` and `newcomer_view` are ours.
+        * `residual`, `norm`, and the newcomers' view with its three keys are ours.
     """
 
     facts: ClassVar[Facts] = Facts("Lin et al., TDSC", 2025, "psi, embeddings, graph", "nothing", "U", "U", "its links")
@@ -150,7 +154,7 @@ class Panacea(GraphServer):
             rows,
             links=p.lambda_d > 0,
             balanced=p.balance == "classes",
-            view=p.newcomer_view > 0,
+            view=self.view_links(cohort),
             extra=extra,
             all_pairs=all_pairs,
             key=self.draw_key(cohort.round),

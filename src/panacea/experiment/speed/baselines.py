@@ -50,7 +50,6 @@ class NaiveHypernetwork(nn.Module):
 
     index: Tensor
     adjacency: Tensor
-    mean: Tensor
 
     def __init__(self, graph: ClientGraph, target: nn.Module) -> None:
         super().__init__()
@@ -60,23 +59,33 @@ class NaiveHypernetwork(nn.Module):
         links = torch.from_numpy(graph.dense())
         self.register_buffer("index", torch.from_numpy(np.stack([sources, targets])))
         self.register_buffer("adjacency", links)
-        self.register_buffer("mean", links / links.sum(dim=1, keepdim=True).clamp_min(1))
         self.table = nn.Embedding(graph.n, 100)
         self.layers = nn.ModuleList(SAGEConv(100, 100, aggr="mean", root_weight=True) for _ in range(3))
         self.trunk = nn.Sequential(nn.Linear(100, 100), nn.ReLU(), nn.Linear(100, 100), nn.ReLU())
         self.heads = nn.ModuleList(nn.Linear(100, value.numel()) for value in target.parameters())
         self.transform = nn.Sequential(nn.Linear(100, 100), nn.ReLU(), nn.Linear(100, 100))
 
-    def seen_as_new(self, rows: list[int]) -> Tensor:
-        """The table with the cohort's rows replaced by the mean of their neighbours'."""
-        h = self.table.weight
-        return h.index_copy(0, torch.tensor(rows, device=h.device), self.mean[rows] @ h)
+    def some_links(self, rows: list[int]) -> Tensor:
+        """The arcs that are left when each of the cohort hears a random number of its neighbours only."""
+        left = torch.ones(self.index.shape[1], dtype=torch.bool)
+        for row in rows:
+            heard = (self.index[1] == row).nonzero().flatten().cpu()
+            number = int(torch.randint(1, max(len(heard), 1) + 1, ()))
+            left[heard[torch.randperm(len(heard))[number:]]] = False
+        return self.index[:, left.to(self.index.device)]
 
-    def forward(self, h: Tensor) -> tuple[list[Tensor], Tensor]:
+    def seen_as_new(self, rows: list[int], index: Tensor) -> Tensor:
+        """The table with the cohort's rows replaced by the mean of the neighbours' that they hear."""
+        h, means = self.table.weight, []
+        for row in rows:
+            means.append(h[index[0][index[1] == row]].mean(dim=0))
+        return h.index_copy(0, torch.tensor(rows, device=h.device), torch.stack(means))
+
+    def forward(self, h: Tensor, index: Tensor) -> tuple[list[Tensor], Tensor]:
         """Every client's weights, tensor by tensor, and the embeddings they are made from."""
         for layer in self.layers[:-1]:
-            h = layer(h, self.index).relu()
-        z = self.layers[-1](h, self.index)
+            h = layer(h, index).relu()
+        z = self.layers[-1](h, index)
         features = self.trunk(z)
         return [head(features) for head in self.heads], z
 
@@ -92,14 +101,16 @@ class NaiveHypernetwork(nn.Module):
 def naive_round(
     server: NaiveHypernetwork, optimiser: torch.optim.Optimizer, network: nn.Module, rows: list[int], batches: Batches
 ) -> None:
-    """One round: generate, train every client in turn, K_s = 10 server steps."""
+    """One round: generate, half of the models as for newcomers; train every client in turn; K_s = 10 server steps."""
+    few = server.some_links(rows)
     with torch.no_grad():
-        parts, _ = server(server.table.weight)
+        parts, _ = server(server.table.weight, server.index)
+        new, _ = server(server.seen_as_new(rows, few), few)
     targets = []
     for row, steps in zip(rows, batches, strict=True):
         local = copy.deepcopy(network)
         with torch.no_grad():
-            for value, part in zip(local.parameters(), parts, strict=True):
+            for value, part in zip(local.parameters(), new if torch.rand(()) < 0.5 else parts, strict=True):
                 value.copy_(part[row].reshape(value.shape))
         inner = torch.optim.SGD(local.parameters(), lr=0.1)
         for x, y in steps:
@@ -109,9 +120,9 @@ def naive_round(
         targets.append([value.detach().reshape(-1) for value in local.parameters()])
     for _ in range(10):
         optimiser.zero_grad()
-        parts, z = server(server.table.weight)
+        parts, z = server(server.table.weight, server.index)
         loss = 0.01 * server.link_loss(z)
-        for made in (parts, server(server.seen_as_new(rows))[0]):
+        for made in (parts, server(server.seen_as_new(rows, few), few)[0]):
             for row, target in zip(rows, targets, strict=True):
                 for part, wanted in zip(made, target, strict=True):
                     loss = loss + (wanted - part[row]).square().sum() / (2 * len(rows))
