@@ -73,18 +73,18 @@ def test_enough_is_everything(kind: Any) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_copies_hear_those_drawn(kind: Any) -> None:
-    """The view of a draw is a second pass of the same draw over the table with the cohort's rows replaced."""
+    """They start from the mean of the drawn neighbours; one that starts from the client's own row is the client."""
     graph, encoder, cohort = random_graph(14, 4), Encoder(kind, 3, 4, 4), np.array([0, 3, 9])
     parts, table = encoder.init(torch.Generator().manual_seed(1)), tensor(14, 4)
     planner = Planner(graph, encoder, LIKE, "neighbourhood", 3)
     drawn = matrix(planner.neighbours.into(cohort, Draw(3, 5)), 3, 14)
-    seen = table.index_copy(0, torch.from_numpy(cohort), torch.from_numpy(drawn) @ table)
-    plain = planner.round(cohort, links=False, balanced=True, view=None, extra=NO_IDS, key=5)
-    viewed = planner.round(cohort, links=False, balanced=True, view=all_links(cohort), extra=NO_IDS, key=5)
-    assert viewed.view is not None
-    expected = [encoder(parts, rows[plain.rows], plain.blocks)[plain.clients] for rows in (table, seen)]
-    found = encoder(parts, viewed.view.of(table[viewed.rows], None), viewed.blocks)[viewed.clients]
-    assert torch.allclose(found, torch.cat(expected), rtol=0, atol=1e-12)
+    plan = planner.round(cohort, links=False, balanced=True, view=all_links(cohort), extra=NO_IDS, key=5)
+    assert plan.view is not None
+    h = plan.view.of(table[plan.rows], None)
+    assert torch.allclose(h[-3:], torch.from_numpy(drawn) @ table, rtol=0, atol=1e-12)
+    codes = encoder(parts, torch.cat([h[:-3], table[cohort]]), plan.blocks)[plan.clients]
+    assert torch.allclose(codes[3:], codes[:3], rtol=0, atol=1e-12)
+    assert not torch.allclose(encoder(parts, h, plan.blocks)[plan.clients][3:], codes[:3], rtol=0, atol=1e-3)
 
 
 def test_a_number_means_neighbourhoods_and_auto_means_all_of_few() -> None:

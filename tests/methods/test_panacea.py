@@ -22,6 +22,7 @@ from tests.hypernets.build import (
     cohort_of,
     graph_of,
     path_graph,
+    random_graph,
     rounds,
     server,
     tensor,
@@ -52,10 +53,13 @@ def test_the_models_move_towards_those_that_came_back(name: str, update: str) ->
     assert distance(method, printed, uploads.params, ids) > 1.01 * before
 
 
-def generate(method: GeneratingMethod, table: Tensor, weights: Tensor, row: int) -> Tensor:
+def generate(
+    method: GeneratingMethod, table: Tensor, weights: Tensor, row: int, matrix: Tensor | None = None
+) -> Tensor:
     """One client's model as a function of all the server learns; written apart from `aggregate`."""
     parts = method.layout.unflatten(weights)
-    matrix = Propagation(method.graph, "mean", table).whole().matrix if hasattr(method, "graph") else None
+    if matrix is None and hasattr(method, "graph"):
+        matrix = Propagation(method.graph, "mean", table).whole().matrix
     z = table
     for layer in range(method.network.encoder.layers):
         assert matrix is not None
@@ -115,7 +119,10 @@ def test_a_fixed_difference_by_hand() -> None:
 @pytest.mark.parametrize("transform", ["mlp", "identity"])
 @pytest.mark.parametrize("balance", ["classes", "literal"])
 def test_the_whole_loss(balance: str, transform: str, update: str) -> None:
-    """fit + lambda_d L_d + view V, each written down again; one step of SGD and the terms that are logged."""
+    """fit + lambda_d L_d + view V, each written down again; one step of SGD and the terms that are logged.
+
+    Viewed as newcomers, the three clients are three more nodes, which hear what the clients hear and themselves.
+    """
     keys = {"lambda_d": 0.7, "newcomer_view": 0.4, "balance": balance, "transform": transform, "update": update}
     method, state = server("panacea", GRAPH, PLAIN | keys, server_steps=1, server_lr=0.05)
     ids = [0, 1, 5]  # 5 is viewed with the mean of all rows
@@ -125,12 +132,15 @@ def test_the_whole_loss(balance: str, transform: str, update: str) -> None:
     linked = torch.from_numpy(linked_pairs(GRAPH.edges[:, 0], GRAPH.edges[:, 1], np.arange(6), 6))
     mean = Propagation(GRAPH, "neighbours", targets).whole().matrix
     pairs = [(u, v) for u in range(6) for v in range(6) if u != v]
+    heard = Propagation(GRAPH, "mean", targets).whole().matrix
+    itself = torch.diag(heard.diagonal())
+    grown = torch.cat([torch.cat([heard, torch.zeros(6, 3)], 1), torch.cat([heard - itself, itself[:, ids]], 1)[ids]])
 
     def terms(table: Tensor, weights: Tensor) -> list[Tensor]:
         models = torch.stack([generate(method, table, weights, row) for row in ids])
         new = torch.where(mean.sum(dim=1, keepdim=True) > 0, mean @ table, table.mean(dim=0))
-        seen = table.index_copy(0, torch.tensor(ids), new[ids])
-        newcomers = torch.stack([generate(method, seen, weights, row) for row in ids])
+        seen = torch.cat([table, new[ids]])
+        newcomers = torch.stack([generate(method, seen, weights, 6 + copy, grown) for copy in range(3)])
         parts = method.layout.unflatten(weights)
         z = method.network.encode(parts, table, method.planner.encode(np.arange(6)))
         if transform == "mlp":
@@ -270,6 +280,46 @@ def test_a_newcomer_by_hand() -> None:
     found = method.admit(state, ClientStore(4), Newcomers(np.array([3]), grown))
     assert found.tolist() == [[11.0]]
     assert method.generated(state, np.arange(3)).flatten().tolist() == [5.0, 7.0, 9.0]
+
+
+def test_practice_by_hand() -> None:
+    """As newcomers, 0 starts from 3 and hears 3: 2 * 3 + 1 = 7; 1 from (1 + 5)/2 = 3 and hears 1, 5: 2 * 3 + 1 = 7.
+
+    With one link, 1 hears 0 or 2, as if it were both: 2 (1 + 1 + 1)/3 + 1 = 3 or 2 * 5 + 1 = 11.
+    """
+    keys = {"lambda_d": 0, "newcomer_view": 1.0, "newcomer_practice": 1.0}
+    method, state = by_hand(keys)
+    assert method.download(state, cohort_of(method, [0, 1])).params.flatten().tolist() == [7.0, 7.0]
+    method, state = by_hand(keys | {"newcomer_links": "some"})
+    found = {method.download(state, cohort_of(method, [1], number)).params.item() for number in range(40)}
+    assert {round(value, 9) for value in found} == {3.0, 7.0, 11.0}
+    for off in ({"newcomer_practice": 0.0}, {"newcomer_view": 0.0}):
+        method, state = by_hand(keys | off)
+        assert method.download(state, cohort_of(method, [0, 1])).params.flatten().tolist() == [5.0, 7.0]
+
+
+def test_who_practises_depends_on_client_and_round_alone() -> None:
+    """In a share of the visits, whoever else is there."""
+    keys = {"newcomer_view": 0.5, "newcomer_links": "some", "newcomer_practice": 0.3}
+    method, state = server("panacea", random_graph(9, 3), keys)
+    own = method.generated(state, np.arange(9))
+    practised = np.zeros((200, 9), np.bool_)
+    for number in range(200):
+        everybody = method.download(state, cohort_of(method, np.arange(9), number)).params
+        practised[number] = (everybody - own).abs().max(dim=1).values > 1e-9
+        some = method.download(state, cohort_of(method, [2, 7], number)).params
+        assert torch.allclose(some, everybody[[2, 7]], rtol=0, atol=1e-12)
+    assert practised.mean() == pytest.approx(0.3, abs=0.04)
+
+
+def test_a_fixed_difference_is_to_the_model_that_was_sent() -> None:
+    """Clients that practise as newcomers and change nothing ask for nothing, though their own models are others."""
+    keys = {"newcomer_view": 0.5, "newcomer_links": "some", "newcomer_practice": 1.0, "update": "frozen_delta"}
+    method, state = server("panacea_gn", random_graph(9, 3), PLAIN | keys)
+    cohort = cohort_of(method, [0, 4])
+    sent = method.download(state, cohort)
+    assert float((sent.params - method.generated(state, cohort.ids)).abs().max()) > 1e-6
+    assert torch.equal(method.aggregate(state, sent, cohort).weights, state.weights)
 
 
 def test_sizes() -> None:

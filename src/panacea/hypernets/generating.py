@@ -248,16 +248,16 @@ class GeneratingMethod(Method):
         finite = torch.isfinite(torch.stack([t.sum() for t in (after, *changed)])).all()
         good = finite & ~far.any()
         learnt = replace(new, rate=(1.1 * old.rate).clamp_max(1.0), terms=torch.stack([*fits, *new.terms[2:]]))
-        small = written is None and new.weights.numel() <= COPIED
-        if not small and bool(good):
+        chosen_there = written is None and good.is_cuda and new.weights.numel() <= COPIED
+        if not chosen_there and bool(good):
             return learnt
         if written is not None:
             written.undo()
         forgotten = self.optimiser.start(self.variables(old.table, old.weights))
         terms = torch.stack([fits[0], fits[0], *old.terms[2:]])
         back = replace(old, moments=forgotten, rest=new.rest, rate=old.rate / 2, terms=terms, undone=old.undone + 1)
-        # chosen where the numbers are: to look at them would mean to wait for a GPU's K_s steps
-        return tree_map(lambda a, b: torch.where(good, a, b), learnt, back) if small else back
+        # on a GPU chosen where the numbers are: to look at them would mean to wait for its K_s steps
+        return tree_map(lambda a, b: torch.where(good, a, b), learnt, back) if chosen_there else back
 
     def newcomer_table(self, server: HypernetworkState, newcomers: Newcomers) -> Tensor:
         """``[newcomers, d0]``: embeddings of clients that have no row."""

@@ -158,7 +158,7 @@ class GraphServer(LearningServer):
         practised = self._drawn("practice", cohort) < self.parameters.newcomer_practice * (self.view_weight > 0)
         if not practised.any():
             return own
-        plan = self.plan(cohort)
+        plan = self.planned(cohort)
         assert plan.view is not None
         with torch.no_grad():
             h = plan.view.of(self._touched(plan, server.table), self._middle(server, plan))

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor
@@ -13,7 +14,7 @@ from torch import Tensor
 from panacea.core.parameters import squared_norm
 from panacea.core.records import Tree
 from panacea.core.transfer import on_device
-from panacea.core.types import Cohort, Setting
+from panacea.core.types import ClientIds, Cohort, Setting
 from panacea.hypernets.captured import ServerGraphs
 from panacea.hypernets.descent import Loss, Slopes
 from panacea.hypernets.generating import GeneratingMethod, ScopedParameters
@@ -56,6 +57,7 @@ class LearningServer(GeneratingMethod):
     """
 
     parameters: LearningParameters
+    _planned: tuple[int, ClientIds, Plan] | None = None
 
     @property
     def lambda_d(self) -> float:
@@ -69,8 +71,15 @@ class LearningServer(GeneratingMethod):
 
     def init_server(self, setting: Setting) -> HypernetworkState:
         """As every hypernetwork; steps of an earlier server are forgotten."""
-        self._graphs = ServerGraphs()
+        self._graphs, self._planned = ServerGraphs(), None
         return super().init_server(setting)
+
+    def planned(self, cohort: Cohort) -> Plan:
+        """The plan of a round; it is asked for when models are sent and when they come back."""
+        known = self._planned
+        if known is None or known[0] != cohort.round or not np.array_equal(known[1], cohort.ids):
+            known = self._planned = cohort.round, cohort.ids, self.plan(cohort)
+        return known[2]
 
     def plan(self, cohort: Cohort) -> Plan:
         """Which rows a round touches, and how messages reach its clients; without an encoder, the cohort's own."""
@@ -84,7 +93,7 @@ class LearningServer(GeneratingMethod):
         used up by it.
         """
         targets, weights = self.uploaded(uploads, cohort)
-        plan = self.plan(cohort)
+        plan = self.planned(cohort)
         table = self._touched(plan, server.table)
         delta = None
         if self.parameters.update == "frozen_delta":

@@ -22,7 +22,7 @@ from panacea.graphs import ClientGraph
 from panacea.hypernets.encoders import MIXING, Encoder
 from panacea.hypernets.links import linked_pairs, pair_weights
 from panacea.hypernets.propagation import Block, Draw, Propagation, thinned
-from panacea.hypernets.view import Links, View, copied_nodes, evened, with_copies
+from panacea.hypernets.view import Links, View, with_copies
 
 __all__ = ["Execution", "Fanout", "Plan", "Planner"]
 
@@ -192,29 +192,24 @@ class Planner:
         return linked_pairs(speakers, nodes[places], nodes, self.graph.n)
 
     def _with_view(self, plan: Plan, cohort: Ids, draw: Draw | None, links: Links) -> Plan:
-        first, last = plan.blocks[0], plan.blocks[-1]
-        places = cohort if plan.rows is None else plan.clients.cpu().numpy()
-        nodes, distances = copied_nodes(plan.blocks, places)
-        if self.like.is_cuda and plan.rows is None:
-            nodes, distances = evened(nodes, first.n_in)
-        copies = np.arange(len(nodes))
-        names = np.arange(first.n_in) if plan.rows is None else plan.rows.cpu().numpy()
+        inputs = plan.blocks[0].n_in
+        names = np.arange(inputs) if plan.rows is None else plan.rows.cpu().numpy()
         targets, speakers, shares = self.neighbours.into(cohort, draw)
-        most = links.most(targets, len(nodes))
-        kept, shares = thinned(targets, speakers, cohort, shares, most[: len(cohort)], links.key)
+        most = links.most(targets)
+        kept, shares = thinned(targets, speakers, cohort, shares, most, links.key)
         targets, speakers = targets[kept], speakers[kept]
+        places = cohort
         if plan.rows is not None:
-            speakers = _find(names, speakers)
-        others = slice(len(cohort), None)
-        arcs = np.concatenate([targets, copies[others]]), np.concatenate([speakers, nodes[others]])
-        shares = np.concatenate([shares, np.ones(len(nodes[others]))])
-        lonely = np.pad(np.diff(self.neighbours.starts)[cohort] == 0, (0, len(nodes[others])))
+            places, speakers = _find(names, cohort), _find(names, speakers)
+        lonely = most == 0
+        shape, dense = (len(cohort), inputs), plan.blocks[0].transposed is None
+        copies = plan.blocks[-1].n_out + np.arange(len(cohort))
         return replace(
             plan,
-            blocks=with_copies(plan.blocks, nodes, distances, self.like, names, most, links.key),
-            clients=torch.cat([plan.clients, last.n_out + self._tensor(copies[: len(cohort)])]),
+            blocks=with_copies(plan.blocks, places, names, most, links.key, self.like),
+            clients=torch.cat([plan.clients, self._tensor(copies)]),
             view=View(
-                Block.of((len(nodes), first.n_in), arcs, shares, self.like, first.transposed is None),
+                Block.of(shape, (targets, speakers), shares, self.like, dense),
                 self._tensor(lonely).unsqueeze(-1) if lonely.any() else None,
             ),
         )

@@ -3,7 +3,8 @@
 `plain_round` is the least a loop can do: the module is called as it stands, weights are updated in place without
 `torch.optim`, batches are gathered beforehand, nothing is logged or evaluated. `naive_round` is Panacea with the
 libraries at hand: an embedding table, three SAGEConv layers of torch_geometric over the whole graph, one head per
-tensor for every client, and torch.optim on both sides. It does the same work as `method=panacea` with its defaults.
+tensor for every client, and torch.optim on both sides; a pass for the clients as they are, another with newcomers. It
+takes the same steps as `method=panacea` with its defaults.
 """
 
 from __future__ import annotations
@@ -65,21 +66,17 @@ class NaiveHypernetwork(nn.Module):
         self.heads = nn.ModuleList(nn.Linear(100, value.numel()) for value in target.parameters())
         self.transform = nn.Sequential(nn.Linear(100, 100), nn.ReLU(), nn.Linear(100, 100))
 
-    def some_links(self, rows: list[int]) -> Tensor:
-        """The arcs that are left when each of the cohort hears a random number of its neighbours only."""
-        left = torch.ones(self.index.shape[1], dtype=torch.bool)
-        for row in rows:
-            heard = (self.index[1] == row).nonzero().flatten().cpu()
-            number = int(torch.randint(1, max(len(heard), 1) + 1, ()))
-            left[heard[torch.randperm(len(heard))[number:]]] = False
-        return self.index[:, left.to(self.index.device)]
+    def some_neighbours(self, rows: list[int]) -> list[Tensor]:
+        """A random number of each client's neighbours: whom it hears as a newcomer."""
+        heard = [self.index[0][self.index[1] == row] for row in rows]
+        return [some[torch.randperm(len(some))[: int(torch.randint(len(some), ())) + 1]] for some in heard]
 
-    def seen_as_new(self, rows: list[int], index: Tensor) -> Tensor:
-        """The table with the cohort's rows replaced by the mean of the neighbours' that they hear."""
-        h, means = self.table.weight, []
-        for row in rows:
-            means.append(h[index[0][index[1] == row]].mean(dim=0))
-        return h.index_copy(0, torch.tensor(rows, device=h.device), torch.stack(means))
+    def with_newcomers(self, neighbours: list[Tensor]) -> tuple[Tensor, Tensor]:
+        """The table and the arcs with one more node for each of the cohort, which nobody hears."""
+        h, n = self.table.weight, len(self.table.weight)
+        means = torch.stack([h[some].mean(dim=0) for some in neighbours])
+        arcs = [torch.stack([some, torch.full_like(some, n + new)]) for new, some in enumerate(neighbours)]
+        return torch.cat([h, means]), torch.cat([self.index, *arcs], dim=1)
 
     def forward(self, h: Tensor, index: Tensor) -> tuple[list[Tensor], Tensor]:
         """Every client's weights, tensor by tensor, and the embeddings they are made from."""
@@ -102,16 +99,18 @@ def naive_round(
     server: NaiveHypernetwork, optimiser: torch.optim.Optimizer, network: nn.Module, rows: list[int], batches: Batches
 ) -> None:
     """One round: generate, half of the models as for newcomers; train every client in turn; K_s = 10 server steps."""
-    few = server.some_links(rows)
+    neighbours = server.some_neighbours(rows)
+    known = len(server.table.weight)
     with torch.no_grad():
         parts, _ = server(server.table.weight, server.index)
-        new, _ = server(server.seen_as_new(rows, few), few)
+        new, _ = server(*server.with_newcomers(neighbours))
     targets = []
-    for row, steps in zip(rows, batches, strict=True):
+    for place, (row, steps) in enumerate(zip(rows, batches, strict=True)):
         local = copy.deepcopy(network)
+        made, node = (new, known + place) if torch.rand(()) < 0.5 else (parts, row)
         with torch.no_grad():
-            for value, part in zip(local.parameters(), new if torch.rand(()) < 0.5 else parts, strict=True):
-                value.copy_(part[row].reshape(value.shape))
+            for value, part in zip(local.parameters(), made, strict=True):
+                value.copy_(part[node].reshape(value.shape))
         inner = torch.optim.SGD(local.parameters(), lr=0.1)
         for x, y in steps:
             inner.zero_grad()
@@ -121,11 +120,12 @@ def naive_round(
     for _ in range(10):
         optimiser.zero_grad()
         parts, z = server(server.table.weight, server.index)
+        new, _ = server(*server.with_newcomers(neighbours))
         loss = 0.01 * server.link_loss(z)
-        for made in (parts, server(server.seen_as_new(rows, few), few)[0]):
-            for row, target in zip(rows, targets, strict=True):
+        for place, (row, target) in enumerate(zip(rows, targets, strict=True)):
+            for made, node in ((parts, row), (new, known + place)):
                 for part, wanted in zip(made, target, strict=True):
-                    loss = loss + (wanted - part[row]).square().sum() / (2 * len(rows))
+                    loss = loss + (wanted - part[node]).square().sum() / (2 * len(rows))
         loss.backward()
         torch.nn.utils.clip_grad_norm_(server.parameters(), 50)
         optimiser.step()
