@@ -3,6 +3,7 @@
 `main` is the mean over training clients on their validation split, `novel` the mean over novel clients on their train
 and validation samples (they never train, so these samples are new to the model; their test split is not touched).
 Seeds differ from those the results are reported on. Each cell is the mean over seeds, and in brackets the largest.
+`fl60 false` is fl60 with 60 % of its links replaced by random ones: what a setting does with a graph that says little.
 
     python benchmarks/defaults.py                       all candidates, all data sets (about half an hour on one core)
     python benchmarks/defaults.py --data tpt48 --candidates paper,residual --seeds 10
@@ -24,6 +25,7 @@ from panacea.evaluation.evaluate import evaluate_clients, personal_models
 DATA: dict[str, dict[str, Any]] = {
     "fl60": {"data": "fl60", "rounds": 800},
     "tpt48": {"data": "tpt48", "rounds": 800},
+    "fl60 false": {"data": "fl60", "rounds": 800, "graph.replace": 0.6},
     "digits": {"data": "digits", "model": "mlp", "model.hidden": [64], "novel": 0.2, "rounds": 200},
 }
 CANDIDATES: dict[str, dict[str, Any]] = {
@@ -71,6 +73,26 @@ CANDIDATES: dict[str, dict[str, Any]] = {
     "gat, view 3": {"preset": "paper", "encoder": "gat", "newcomer_view": 3.0},
     "sage, laplacian h0": {"preset": "paper", "encoder": "sage", "h0": "laplacian"},
     "sage, view 1, lambda_d 0.01": {"preset": "paper", "encoder": "sage", "newcomer_view": 1.0, "lambda_d": 0.01},
+    "sage, view 1, lambda_d 0.01, some links": {
+        "preset": "paper",
+        "encoder": "sage",
+        "newcomer_view": 1.0,
+        "lambda_d": 0.01,
+        "newcomer_links": "some",
+    },
+    "sage, view 1, lambda_d 0.01, practice 0.5": {
+        "preset": "paper",
+        "encoder": "sage",
+        "newcomer_view": 1.0,
+        "lambda_d": 0.01,
+        "newcomer_practice": 0.5,
+    },
+    "default": {},
+    "default, practice 0.25": {"newcomer_practice": 0.25},
+    "default, practice 1": {"newcomer_practice": 1.0},
+    "default, view 3": {"newcomer_view": 3.0},
+    "default, mean": {"encoder": "mean"},
+    "default, lambda_d 0.1": {"lambda_d": 0.1},
     "sage, view 3, lambda_d 0.01": {"preset": "paper", "encoder": "sage", "newcomer_view": 3.0, "lambda_d": 0.01},
     "residual, norm, view 10, lambda_d 0.01": {
         "preset": "paper",
