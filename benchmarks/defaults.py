@@ -90,9 +90,7 @@ CANDIDATES: dict[str, dict[str, Any]] = {
     "default": {},
     "default, practice 0.25": {"newcomer_practice": 0.25},
     "default, practice 1": {"newcomer_practice": 1.0},
-    "default, view 3": {"newcomer_view": 3.0},
-    "default, mean": {"encoder": "mean"},
-    "default, lambda_d 0.1": {"lambda_d": 0.1},
+    "default, view 1": {"newcomer_view": 1.0},
     "sage, view 3, lambda_d 0.01": {"preset": "paper", "encoder": "sage", "newcomer_view": 3.0, "lambda_d": 0.01},
     "residual, norm, view 10, lambda_d 0.01": {
         "preset": "paper",

@@ -54,7 +54,7 @@ class GraphParameters(LearningParameters):
     residual: bool = Field(False, description="each graph layer adds to its input instead of replacing it")
     norm: bool = Field(False, description="layer normalisation in the encoder")
     newcomer_view: float = Field(
-        1.0, ge=0, description="weight of a second fit in which the cohort's embeddings are their neighbours' mean"
+        0.3, ge=0, description="weight of a second fit in which the cohort's embeddings are their neighbours' mean"
     )
     newcomer_links: Literal["some", "all"] = Field(
         "some", description="neighbours that count in that view: a number drawn for every visit, or all"
