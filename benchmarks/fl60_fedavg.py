@@ -27,7 +27,8 @@ from panacea.evaluation.evaluate import evaluate_clients
 from panacea.experiment.config import build_config
 from panacea.experiment.experiment import Experiment
 
-CLIENTS, TRAINING, COHORT, STEPS, BATCH, SAMPLES, LAST = 60, 48, 5, 50, 64, 80, 100
+CLIENTS, TRAINING, COHORT, STEPS, BATCH, LAST = 60, 48, 5, 50, 64, 100
+SAMPLES, TEST = 72, 80  # of 100 samples the first 72 are trained on, 8 are for validation, the last 20 for tests
 Floats = npt.NDArray[np.float64]
 
 
@@ -62,8 +63,8 @@ def by_hand(seeds: int, rounds: int, lr: float) -> Floats:
     x, generator = x.float(), torch.Generator().manual_seed(0)
     training = torch.stack([torch.randperm(CLIENTS, generator=generator)[:TRAINING] for _ in range(seeds)])
     every = torch.arange(seeds)[:, None]
-    test_x = x[every, training][:, :, SAMPLES:].reshape(seeds, -1, 2)
-    test_y = y[every, training][:, :, SAMPLES:].reshape(seeds, -1)
+    test_x = x[every, training][:, :, TEST:].reshape(seeds, -1, 2)
+    test_y = y[every, training][:, :, TEST:].reshape(seeds, -1)
     model = []
     for wide, out in ((2, 16), (16, 16), (16, 2)):
         for rows in (wide, 1):

@@ -106,7 +106,9 @@ COHORTS = [[0, 3], [1, 2, 4], [0, 5]]
 @pytest.mark.parametrize("name", ["panacea", "panacea_gn"])
 def test_dense_is_sparse_over_rounds(name: str, kind: str) -> None:
     graph = random_graph(7, 4, weighted=True, directed=True)
-    parameters = {"encoder": kind, "newcomer_view": 0.5, "optimiser": "adam"}
+    parameters = {
+        "encoder": kind, "newcomer_view": 0.5, "newcomer_links": "some", "newcomer_practice": 0.5, "optimiser": "adam",
+    }  # fmt: skip
     dense, sparse = (after(name, graph, execution, COHORTS, parameters) for execution in EXECUTIONS[:2])
     assert gap(dense, sparse) < 1e-10
 
@@ -120,7 +122,8 @@ def test_dense_is_sparse_over_rounds(name: str, kind: str) -> None:
 def test_a_neighbourhood_that_is_everything(graph: ClientGraph, layers: int, view: float, optimiser: str) -> None:
     """All rows are heard, in another order; L_d looks at all pairs."""
     parameters = {
-        "layers": layers, "pairs": "all", "newcomer_view": view, "optimiser": optimiser, "weight_decay": 0.01,
+        "layers": layers, "pairs": "all", "newcomer_view": view, "newcomer_links": "some", "newcomer_practice": 0.5,
+        "optimiser": optimiser, "weight_decay": 0.01,
     }  # fmt: skip
     dense, around = (after("panacea", graph, e, COHORTS, parameters) for e in ("dense", "neighbourhood"))
     assert gap(dense, around) < 1e-10

@@ -22,7 +22,6 @@ from tests.hypernets.build import (
     cohort_of,
     graph_of,
     path_graph,
-    random_graph,
     rounds,
     server,
     tensor,
@@ -280,46 +279,6 @@ def test_a_newcomer_by_hand() -> None:
     found = method.admit(state, ClientStore(4), Newcomers(np.array([3]), grown))
     assert found.tolist() == [[11.0]]
     assert method.generated(state, np.arange(3)).flatten().tolist() == [5.0, 7.0, 9.0]
-
-
-def test_practice_by_hand() -> None:
-    """As newcomers, 0 starts from 3 and hears 3: 2 * 3 + 1 = 7; 1 from (1 + 5)/2 = 3 and hears 1, 5: 2 * 3 + 1 = 7.
-
-    With one link, 1 hears 0 or 2, as if it were both: 2 (1 + 1 + 1)/3 + 1 = 3 or 2 * 5 + 1 = 11.
-    """
-    keys = {"lambda_d": 0, "newcomer_view": 1.0, "newcomer_practice": 1.0}
-    method, state = by_hand(keys)
-    assert method.download(state, cohort_of(method, [0, 1])).params.flatten().tolist() == [7.0, 7.0]
-    method, state = by_hand(keys | {"newcomer_links": "some"})
-    found = {method.download(state, cohort_of(method, [1], number)).params.item() for number in range(40)}
-    assert {round(value, 9) for value in found} == {3.0, 7.0, 11.0}
-    for off in ({"newcomer_practice": 0.0}, {"newcomer_view": 0.0}):
-        method, state = by_hand(keys | off)
-        assert method.download(state, cohort_of(method, [0, 1])).params.flatten().tolist() == [5.0, 7.0]
-
-
-def test_who_practises_depends_on_client_and_round_alone() -> None:
-    """In a share of the visits, whoever else is there."""
-    keys = {"newcomer_view": 0.5, "newcomer_links": "some", "newcomer_practice": 0.3}
-    method, state = server("panacea", random_graph(9, 3), keys)
-    own = method.generated(state, np.arange(9))
-    practised = np.zeros((200, 9), np.bool_)
-    for number in range(200):
-        everybody = method.download(state, cohort_of(method, np.arange(9), number)).params
-        practised[number] = (everybody - own).abs().max(dim=1).values > 1e-9
-        some = method.download(state, cohort_of(method, [2, 7], number)).params
-        assert torch.allclose(some, everybody[[2, 7]], rtol=0, atol=1e-12)
-    assert practised.mean() == pytest.approx(0.3, abs=0.04)
-
-
-def test_a_fixed_difference_is_to_the_model_that_was_sent() -> None:
-    """Clients that practise as newcomers and change nothing ask for nothing, though their own models are others."""
-    keys = {"newcomer_view": 0.5, "newcomer_links": "some", "newcomer_practice": 1.0, "update": "frozen_delta"}
-    method, state = server("panacea_gn", random_graph(9, 3), PLAIN | keys)
-    cohort = cohort_of(method, [0, 4])
-    sent = method.download(state, cohort)
-    assert float((sent.params - method.generated(state, cohort.ids)).abs().max()) > 1e-6
-    assert torch.equal(method.aggregate(state, sent, cohort).weights, state.weights)
 
 
 def test_sizes() -> None:

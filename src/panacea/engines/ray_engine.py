@@ -190,6 +190,6 @@ def _warn(note: str) -> None:
 
 def _visible(method: Method) -> dict[str, Any]:
     """Numbers, masks and inner methods, which clients may look at; a server's own objects do not reach them."""
-    own = {name: value for name, value in vars(method).items() if name != "parameters"}
+    own = {k: value for k, value in vars(method).items() if k != "parameters" and not k.startswith("_")}
     plain = {name: value for name, value in own.items() if isinstance(value, _PLAIN)}
     return plain | {name: _visible(value) for name, value in own.items() if isinstance(value, Method)}

@@ -31,6 +31,7 @@ __all__ = ["GeneratingMethod", "HypernetworkParameters", "ScopedParameters"]
 
 
 _PROBED = 16  # clients besides the cohort whose models are looked at after a round, at most
+_AT_HAND = ("cpu",)  # devices whose numbers are looked at without waiting for anything
 _PROBED_NUMBERS = 1 << 24  # and of how many parameters: sixteen ResNets would be more than the rest of the server
 
 
@@ -248,7 +249,7 @@ class GeneratingMethod(Method):
         finite = torch.isfinite(torch.stack([t.sum() for t in (after, *changed)])).all()
         good = finite & ~far.any()
         learnt = replace(new, rate=(1.1 * old.rate).clamp_max(1.0), terms=torch.stack([*fits, *new.terms[2:]]))
-        chosen_there = written is None and good.is_cuda and new.weights.numel() <= COPIED
+        chosen_there = written is None and good.device.type not in _AT_HAND and new.weights.numel() <= COPIED
         if not chosen_there and bool(good):
             return learnt
         if written is not None:

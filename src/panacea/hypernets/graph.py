@@ -54,13 +54,13 @@ class GraphParameters(LearningParameters):
     residual: bool = Field(False, description="each graph layer adds to its input instead of replacing it")
     norm: bool = Field(False, description="layer normalisation in the encoder")
     newcomer_view: float = Field(
-        0.3, ge=0, description="weight of a second fit in which the cohort's embeddings are their neighbours' mean"
+        0.3, ge=0, description="weight of a second fit, of the cohort as newcomers: from the mean of their neighbours"
     )
     newcomer_links: Literal["some", "all"] = Field(
-        "some", description="neighbours that count in that view: a number drawn for every visit, or all"
+        "some", description="neighbours that newcomers of that fit hear: a number drawn for every visit, or all"
     )
     newcomer_practice: float = Field(
-        0.5, ge=0, le=1, description="share of visits in which a client is sent that view's model, and trains it"
+        0.5, ge=0, le=1, description="share of visits in which a client is sent the model of that fit (if there is one)"
     )
     graph_mode: Literal["inductive", "transductive"] = Field(
         "inductive", description="newcomers' nodes are absent from the graph in training, or present"

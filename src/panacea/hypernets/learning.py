@@ -48,8 +48,8 @@ class LearningServer(GeneratingMethod):
         psi <- psi - alpha * clip(grad_psi L(psi)),
         L(psi) = 1/(2|S|) sum_{t in S} ||ttheta_t - GH(h_t, A; psi)||^2 + lambda_d L_d(psi) + view * V(psi)
 
-    where V is the first term with S as it would be if it were new: its embeddings replaced by the mean of those of some
-    neighbours, whom alone it hears. The gradient of the first term at the first step is ``-(1/|S|) sum_t (d theta_t / d
+    where V is the first term with S as if it were new: its embeddings replaced by the mean of those of some neighbours,
+    which speak for all. The gradient of the first term at the first step is ``-(1/|S|) sum_t (d theta_t / d
     psi)^T Delta_t``; the papers print it without the minus, which climbs. `update=frozen_delta` keeps Delta_t instead
     of the target: ``L = -1/|S| sum <Delta_t, GH_t>``.
 

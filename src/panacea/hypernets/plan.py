@@ -51,6 +51,7 @@ class Plan:
         every: ``[k, k]`` weights of their pairs, None without L_d.
         yes: ``[k, k]`` weights of the linked ones.
         view: the newcomers' view, or None; with one, blocks and outputs have copies behind the nodes.
+        inputs: `rows` on the host, where plans are made.
     """
 
     rows: Tensor | None
@@ -60,6 +61,7 @@ class Plan:
     every: Tensor | None = None
     yes: Tensor | None = None
     view: View | None = None
+    inputs: Ids | None = None
 
 
 class Planner:
@@ -162,7 +164,7 @@ class Planner:
         layers = self.encoder.layers
         if self.execution == "neighbourhood":
             inputs, blocks = self.arcs.around(wanted, layers, draw)
-            return Plan(self._tensor(inputs), blocks, self._places(wanted, clients))
+            return Plan(self._tensor(inputs), blocks, self._places(wanted, clients), inputs=inputs)
         return Plan(None, [self.arcs.whole()] * layers, self._tensor(clients))
 
     def _places(self, wanted: Ids, nodes: Ids) -> Tensor:
@@ -193,13 +195,13 @@ class Planner:
 
     def _with_view(self, plan: Plan, cohort: Ids, draw: Draw | None, links: Links) -> Plan:
         inputs = plan.blocks[0].n_in
-        names = np.arange(inputs) if plan.rows is None else plan.rows.cpu().numpy()
+        names = np.arange(inputs) if plan.inputs is None else plan.inputs
         targets, speakers, shares = self.neighbours.into(cohort, draw)
         most = links.most(targets)
         kept, shares = thinned(targets, speakers, cohort, shares, most, links.key)
         targets, speakers = targets[kept], speakers[kept]
         places = cohort
-        if plan.rows is not None:
+        if plan.inputs is not None:
             places, speakers = _find(names, cohort), _find(names, speakers)
         lonely = most == 0
         shape, dense = (len(cohort), inputs), plan.blocks[0].transposed is None

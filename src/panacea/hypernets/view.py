@@ -1,9 +1,10 @@
 """The newcomers' view: the cohort encoded as if it were new, in the same pass as everybody as they are.
 
-Behind the nodes the encoder carries a copy of each client of the cohort. A copy is what the client would be if it
-joined now: it starts from the mean of its neighbours' rows instead of a row of its own, it hears its neighbours, and
-nobody hears it. Of its neighbours only some count, a number drawn for every visit (`Links`). With all of them, the same
-in every round, the server would learn by heart who has which neighbours; a newcomer has others.
+Behind the nodes the encoder carries a copy of each client of the cohort: its twin, as it were, that has just joined. A
+copy starts from the mean of its neighbours' rows instead of a row of its own, it hears its neighbours, and nobody hears
+it. Of its neighbours only some are heard, a number drawn for every visit (`Links`), and speak for all as in `thinned`.
+With all of them, the same in every round, the server would learn by heart who has which neighbours; a newcomer has
+others. (A newcomer that joins in earnest is heard, and nobody has heard the client it is like.)
 """
 
 from __future__ import annotations

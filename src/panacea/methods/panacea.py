@@ -76,9 +76,9 @@ class Panacea(GraphServer):
         ``psi <- psi - alpha * clip(grad L)``,
         ``L = 1/(2|S|) sum_{t in S} ||ttheta_t - theta_t(psi)||^2 + lambda_d L_d + newcomer_view V``
         ``L_d``: cross entropy of ``sigma(zhat_u . zhat_v)`` against the links, ``zhat = MLP(z; psi_d)``
-        ``V``: the first term with S as it would be if it were new (0 with `preset=paper`): some links drawn for each
-        of S, its h replaced by the mean of theirs, and nobody else heard; in half of the visits, drawn too, that model
-        is sent in place of ``theta_t``, and the returned ``ttheta_t`` is the target of both
+        ``V``: the first term with S as if it were new (none with `preset=paper`): its h replaced by the mean of some
+        neighbours', drawn for the visit, which speak for all; in a share of the visits (`newcomer_practice`), drawn
+        too, t is sent that model in place of ``theta_t``, and ``ttheta_t`` is the target of both
     Client: ``ttheta_t <- theta_t``, then K_c times ``ttheta_t <- ttheta_t - eta * grad L_t(batch)``; keeps nothing.
     Evaluated: ``theta_t`` without a local step (``gen``), for clients that train and for newcomers alike; the model
     after K_c further local steps (``gen+local``) is scored apart.
@@ -114,7 +114,8 @@ class Panacea(GraphServer):
         * Newcomers' nodes are absent from the graph in training (`graph_mode=transductive` keeps them).
         * The heads' bias starts at an ordinary initialisation of the target network.
         * A round whose server steps diverge is undone and counted.
-        * `residual`, `norm`, and the newcomers' view with its three keys are ours.
+        * `residual`, `norm`, and V with its three keys are ours. In V nobody hears the newcomer, and its neighbours
+          have heard the client that it is like; one that joins is heard, and starts as `h0` and `novel_h0` say.
     """
 
     facts: ClassVar[Facts] = Facts("Lin et al., TDSC", 2025, "psi, embeddings, graph", "nothing", "U", "U", "its links")

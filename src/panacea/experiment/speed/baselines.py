@@ -69,12 +69,12 @@ class NaiveHypernetwork(nn.Module):
     def some_neighbours(self, rows: list[int]) -> list[Tensor]:
         """A random number of each client's neighbours: whom it hears as a newcomer."""
         heard = [self.index[0][self.index[1] == row] for row in rows]
-        return [some[torch.randperm(len(some))[: int(torch.randint(len(some), ())) + 1]] for some in heard]
+        return [some[torch.randperm(len(some))[: int(torch.randint(max(len(some), 1), ())) + 1]] for some in heard]
 
     def with_newcomers(self, neighbours: list[Tensor]) -> tuple[Tensor, Tensor]:
         """The table and the arcs with one more node for each of the cohort, which nobody hears."""
         h, n = self.table.weight, len(self.table.weight)
-        means = torch.stack([h[some].mean(dim=0) for some in neighbours])
+        means = torch.stack([(h[some] if len(some) else h).mean(dim=0) for some in neighbours])
         arcs = [torch.stack([some, torch.full_like(some, n + new)]) for new, some in enumerate(neighbours)]
         return torch.cat([h, means]), torch.cat([self.index, *arcs], dim=1)
 
@@ -123,9 +123,9 @@ def naive_round(
         new, _ = server(*server.with_newcomers(neighbours))
         loss = 0.01 * server.link_loss(z)
         for place, (row, target) in enumerate(zip(rows, targets, strict=True)):
-            for made, node in ((parts, row), (new, known + place)):
+            for weight, made, node in ((1.0, parts, row), (0.3, new, known + place)):
                 for part, wanted in zip(made, target, strict=True):
-                    loss = loss + (wanted - part[node]).square().sum() / (2 * len(rows))
+                    loss = loss + weight * (wanted - part[node]).square().sum() / (2 * len(rows))
         loss.backward()
         torch.nn.utils.clip_grad_norm_(server.parameters(), 50)
         optimiser.step()
