@@ -83,7 +83,7 @@ def test_every_number_of_links_is_as_likely_whoever_practises() -> None:
 
 
 def test_links_that_count_are_among_those_that_are_heard() -> None:
-    """With a draw of neighbours as well, in every layer: whom a copy hears its start was made of, and weights add up."""
+    """With a draw of neighbours as well, in every layer: a copy hears whom its start is made of; weights add up."""
     method, _ = server("panacea_gn", random_graph(30, 2, alone=0), DEFAULT | {"fanout": 4, "encoder": "sage"})
     for number in range(20):
         cohort = cohort_of(method, [3, 11, 26], number)
