@@ -144,7 +144,10 @@ class GraphServer(LearningServer):
         )
 
     def view_links(self, cohort: Cohort) -> Links | None:
-        """What the cohort hears in the newcomers' view; of d links each number from 1 to d is as likely."""
+        """What the cohort hears in the newcomers' view; of d links each number from 1 to d is as likely.
+
+        Taken in the order of the round's draw of neighbours: where that leaves few, the first of them are among them.
+        """
         if not self.view_weight:
             return None
         share = np.ones(len(cohort))
