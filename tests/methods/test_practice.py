@@ -131,7 +131,7 @@ def test_what_is_chosen_unseen_is_what_is_seen(lr: float, monkeypatch: pytest.Mo
     """A GPU is not waited for: whether a round is undone is decided there, to the same numbers."""
     states = []
     for at_hand in (("cpu",), ()):
-        monkeypatch.setattr(generating, "_AT_HAND", at_hand)
+        monkeypatch.setattr(generating, "AT_HAND", at_hand)
         method, state = server("panacea", random_graph(9, 3), DEFAULT, server_lr=lr)
         states.append(rounds(method, state, [[0, 2], [1, 2, 3], [4]]))
     assert float(states[0].undone) == (3 if lr > 1 else 0)

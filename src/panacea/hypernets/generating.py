@@ -25,13 +25,11 @@ from panacea.errors import RequestError
 from panacea.hypernets.descent import Optimiser, OptimiserKind
 from panacea.hypernets.heads import Head, HeadKind
 from panacea.hypernets.network import Hypernetwork
-from panacea.hypernets.state import COPIED, HypernetworkState, PartialModel, Written
+from panacea.hypernets.state import AT_HAND, COPIED, HypernetworkState, PartialModel, Written
 
 __all__ = ["GeneratingMethod", "HypernetworkParameters", "ScopedParameters"]
 
-
 _PROBED = 16  # clients besides the cohort whose models are looked at after a round, at most
-_AT_HAND = ("cpu",)  # devices whose numbers are looked at without waiting for anything
 _PROBED_NUMBERS = 1 << 24  # and of how many parameters: sixteen ResNets would be more than the rest of the server
 
 
@@ -177,10 +175,9 @@ class GeneratingMethod(Method):
 
     def download(self, server: HypernetworkState, cohort: Cohort) -> Tree:
         """``theta_t = GH(h_t, A; psi)``, and with it what is shared by all."""
-        generated = self.sent(server, cohort)
         if self._frozen_rest and server.rest is not None:
-            return PartialModel(generated, server.rest.expand(len(cohort), -1))
-        return Model(self.scope.join(generated, server.rest))
+            return PartialModel(self.sent(server, cohort), server.rest.expand(len(cohort), -1))
+        return Model(self.scope.join(self.sent(server, cohort), server.rest))
 
     def uploaded(self, uploads: Tree, cohort: Cohort) -> tuple[Tensor, Tensor]:
         """``[rows, P_g]`` generated parts after local training, and ``[rows, 1]`` their weights in the server's loss.
@@ -225,9 +222,9 @@ class GeneratingMethod(Method):
         """The new state with its fits logged; or the old one, its rate halved, if the server's steps went astray.
 
         They did if something is not finite, or if some client's model (of the cohort, and of a few others) moved by
-        more than a quarter of its length and ten times as far as any client asked for (the largest distance between a
-        client's model and its target, among those with a weight). Undone rounds are counted, the optimiser forgets
-        its memory, and the rate grows back by a tenth a round. What is not generated keeps its new value.
+        more than a quarter of its length and ten times as far as any client asked for (the largest distance from a
+        client's model to its target, if it has a weight). Undone rounds are counted, the optimiser forgets its memory,
+        and the rate grows back by a tenth a round. What is not generated keeps its new value.
 
         Args:
             old: the state before.
@@ -249,7 +246,7 @@ class GeneratingMethod(Method):
         finite = torch.isfinite(torch.stack([t.sum() for t in (after, *changed)])).all()
         good = finite & ~far.any()
         learnt = replace(new, rate=(1.1 * old.rate).clamp_max(1.0), terms=torch.stack([*fits, *new.terms[2:]]))
-        chosen_there = written is None and good.device.type not in _AT_HAND and new.weights.numel() <= COPIED
+        chosen_there = written is None and good.device.type not in AT_HAND and new.weights.numel() <= COPIED
         if not chosen_there and bool(good):
             return learnt
         if written is not None:

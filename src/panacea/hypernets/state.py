@@ -10,10 +10,13 @@ from panacea.core.parameters import Parameters
 from panacea.core.records import record, unsent
 from panacea.core.types import ClientIds
 
-__all__ = ["COPIED", "HypernetworkState", "PartialModel", "Written"]
+__all__ = ["AT_HAND", "COPIED", "HypernetworkState", "PartialModel", "Written"]
 
 COPIED = 1 << 20
 """Numbers of a table or of weights up to which every round makes a new one; larger ones are not copied for comfort."""
+
+AT_HAND = ("cpu",)
+"""Devices whose numbers are looked at without waiting for anything."""
 
 
 @record
