@@ -68,6 +68,7 @@ def test_the_table_has_the_means_over_seeds(runs: Path, suite: Suite) -> None:
     assert float(row["± seeds"]) == pytest.approx(np.std(means, ddof=1))
     assert float(row["95 % from"]) <= np.mean(means) <= float(row["to"])
     assert row["seeds"] == "2"
+    assert "95 %: bootstrap interval over clients or interval by Student's t over seeds." in table["note"]
 
 
 def test_curves_have_a_band_over_seeds(runs: Path, suite: Suite) -> None:

@@ -9,16 +9,29 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["FEW_PAIRS", "FEW_SEEDS", "PairedTest", "bootstrap_interval", "holm", "paired_test"]
+__all__ = ["FEW_PAIRS", "PairedTest", "bootstrap_interval", "holm", "interval_name", "paired_test"]
 
 Values = npt.NDArray[np.float64]
 
 FEW_PAIRS = 6
 """Below this number of non-zero differences no two-sided test at 5 % can be significant: 2 / 2^5 > 0.05."""
 _NO_SPREAD = 0.005  # share of resamples without any spread from which they say nothing about their error
-FEW_SEEDS = 3
+_FEW_SEEDS = 3
 """Up to so many, resampling seeds gives hardly more than the seeds themselves: Student's t takes its place."""
 _AT_ONCE = 4_000_000  # drawn values held in memory
+
+
+def interval_name(groups: int) -> str:
+    """What `bootstrap_interval` of so many groups is.
+
+    >>> interval_name(1), interval_name(5)
+    ('bootstrap interval over clients', 'bootstrap interval over seeds and clients')
+    >>> print(interval_name(3))
+    interval by Student's t over seeds
+    """
+    if groups == 1:
+        return "bootstrap interval over clients"
+    return "interval by Student's t over seeds" if groups <= _FEW_SEEDS else "bootstrap interval over seeds and clients"
 
 
 def bootstrap_interval(
@@ -110,7 +123,7 @@ def _two_stage(groups: Sequence[Values], level: float, resamples: int, rng: np.r
         means[drawn] = _resampled_means(values, int(drawn.sum()), rng)
     errors = means.std(1, ddof=1) / math.sqrt(count)
     away = means.mean(1) - middle
-    if count <= FEW_SEEDS or (errors == 0).mean() > _NO_SPREAD:
+    if count <= _FEW_SEEDS or (errors == 0).mean() > _NO_SPREAD:
         from scipy.special import stdtrit  # noqa: PLC0415
 
         half = float(stdtrit(count - 1, (1 + level) / 2)) * error

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from panacea.evaluation.statistics import FEW_SEEDS
+from panacea.evaluation.statistics import interval_name
 from panacea.experiment.formats import Mark, ranks
 from panacea.experiment.outcome import Outcome, cohort_title
 from panacea.experiment.prices import Prices, target_text
@@ -92,16 +92,12 @@ class Plain:
         attacked = any((outcome.summary or {}).get("attackers") for outcome in self._done)
         whose = "honest clients (attackers do not count)" if attacked else "clients"
         seeds = len({outcome.data_seed for outcome in self._done})
-        drawn = (
-            "bootstrap interval over seeds and clients" if seeds > FEW_SEEDS else "interval by Student's t over seeds"
-        )
-        drawn = "bootstrap interval over clients" if seeds == 1 else drawn
         summaries = [outcome.summary or {} for outcome in self._done]
         novel = {summary.get("novel_uses") for summary in summaries if summary.get("novel_mean") is not None}
         uses = [text for use, text in _NOVEL.items() if use in novel]
         return (
             f"mean over {whose} and seeds at the round chosen on validation data; ± clients and ± seeds are standard "
-            f"deviations; {drawn}; bytes to target: sent both ways until "
+            f"deviations; {interval_name(seeds)}; bytes to target: sent both ways until "
             f"{target_text(self.target, self.methods)}; rounds to 90 % of the last validation metric; seconds of "
             "training per run" + (f"; novel clients: {', '.join(uses)}" if uses else "")
         )

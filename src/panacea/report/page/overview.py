@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from panacea.evaluation.statistics import interval_name
 from panacea.experiment.table import between, shown
 from panacea.report.page.packing import plain, short
 from panacea.report.page.series import Series, Suite
@@ -50,8 +51,9 @@ def main_table(suite: Suite, intervals: list[tuple[float, float] | None]) -> Pag
         "± clients: standard deviation over clients, averaged over seeds; ± seeds: of the runs' means. "
         "Worst decile: mean of the worst tenth of the clients. Seconds are of training."
     )
-    if any(pair is not None for pair in intervals):
-        note += " 95 %: bootstrap interval of the mean."
+    known = [len(one.runs) for one, pair in zip(suite.series, intervals, strict=True) if pair is not None]
+    if known:
+        note += f" 95 %: {' or '.join(dict.fromkeys(map(interval_name, sorted(known))))}."
     return PageTable.of(f"{suite.title}: {suite.axis}", note, ("method", [s.label for s in suite.series]), columns)
 
 
