@@ -129,6 +129,8 @@ def main() -> None:
     given = parser.parse_args()
     if given.seeds < 3 or given.rounds < LAST:
         parser.error(f"--seeds is at least 3 and --rounds at least {LAST}")
+    if not 0 < given.lr < math.inf or given.processes < 1:
+        parser.error("--lr is a positive number and --processes at least 1")
     torch.set_num_threads(1)
     with multiprocessing.get_context("spawn").Pool(given.processes) as pool:
         runs = [pool.apply_async(by_panacea, (seed, given.rounds, given.lr)) for seed in range(given.seeds)]
