@@ -20,6 +20,7 @@ from panacea.experiment.config import build_config
 from panacea.experiment.experiment import Experiment
 from panacea.experiment.replicas import Meeting, run_together
 from panacea.experiment.runner import run_experiment
+from panacea.hypernets.learning import LearningServer
 from panacea.methods import method_names
 from tests.parity.targets import TARGETS
 from tests.toy import largest_difference, outcome, play, toy_experiment, trajectory
@@ -53,6 +54,9 @@ def test_methods_captured(method: str) -> None:
             assert experiment.engine.graphs is not None
             assert experiment.engine.graphs.graphs
             assert not experiment.engine.graphs.hopeless
+            if isinstance(experiment.method, LearningServer):
+                assert experiment.method._graphs.graphs
+                assert not experiment.method._graphs.hopeless
     assert largest_difference(*results) < 1e-7
 
 
@@ -127,21 +131,31 @@ def test_batches_drawn_by_a_graph_are_the_same() -> None:
 def test_runs_in_lanes_of_their_own(method: str, two_sides_from: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Servers of several runs work at the same time, and nobody reads what another has not finished."""
     monkeypatch.setattr("panacea.experiment.replicas._TWO_SIDES", two_sides_from)
+    compare_with_runs_alone(method, runs=4, rounds=12)
 
-    def made() -> list[Experiment]:
-        return [toy_experiment(method, device="cuda", rounds=12, seed=seed) for seed in range(4)]
 
-    alone, others = made(), made()
+def compare_with_runs_alone(method: str, runs: int, rounds: int, **keys: Any) -> None:
+    """Runs that advance together, each made in its own lane, as `panacea compare` does, give what they give alone."""
+
+    def made(seed: int) -> Experiment:
+        return toy_experiment(method, device="cuda", rounds=rounds, seed=seed, **keys)
+
+    alone = [made(seed) for seed in range(runs)]
     for experiment in alone:
         run_experiment(experiment)
+    others: dict[int, Experiment] = {}
 
     def run(number: int, meeting: Meeting, asked: object) -> None:
+        others[number] = made(number)
         meeting.join(number, others[number])
         run_experiment(others[number])
 
-    run_together(range(len(others)), run)
-    for one, other in zip(alone, others, strict=True):
-        assert largest_difference(outcome(one), outcome(other)) < 1e-9
+    run_together(range(runs), run)
+    for number, one in enumerate(alone):
+        engine = others[number].engine
+        assert isinstance(engine, VectorisedEngine)
+        engine.together = None  # the others are over
+        assert largest_difference(outcome(one), outcome(others[number])) < 1e-9
 
 
 def test_captured_steps_equal_those_taken_one_by_one() -> None:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from panacea.core.records import Tree, leaves, tree_index, tree_map, tree_where
 from panacea.core.rows import MappedRows, Place, Policy, chosen_place
+from panacea.core.transfer import on_device
 from panacea.core.types import ClientIds
 
 __all__ = ["ClientStore"]
@@ -55,13 +56,11 @@ class ClientStore:
         """States ``[rows, ...]`` of these clients; `fresh` (same shape) stands in for those never seen."""
         if self.rows is None:
             return fresh
-        slots = torch.from_numpy(self.slots[ids])
-        stored = tree_index(self.rows, slots.clamp_min(0).to(leaves(self.rows)[0].device))
-        stored = tree_map(lambda row: row.to(self.device), stored)
-        if bool((slots >= 0).all()):
-            return stored
-        known = (slots >= 0).unsqueeze(-1).to(self.device)
-        return tree_where(known, stored, fresh)
+        slots = self.slots[ids]
+        stored = tree_index(self.rows, on_device(slots.clip(0), leaves(self.rows)[0].device))
+        stored = tree_map(lambda row: row.to(self.device, non_blocking=True), stored)
+        known = (slots >= 0)[:, None]
+        return stored if known.all() else tree_where(on_device(known, leaves(stored)[0].device), stored, fresh)
 
     def put(self, ids: ClientIds, states: Tree) -> None:
         """Keep these clients' states."""
@@ -73,7 +72,7 @@ class ClientStore:
         self.slots[new] = self._used + np.arange(len(new))
         self._used += len(new)
         self._grow(states)
-        index = torch.from_numpy(self.slots[ids]).to(leaves(self.rows)[0].device)
+        index = on_device(self.slots[ids], leaves(self.rows)[0].device)
 
         def write(row: Tensor, value: Tensor) -> None:
             row[index] = value.detach().to(row.device)

@@ -22,22 +22,20 @@ from dataclasses import dataclass, field
 from functools import partial
 
 import greenlet
-import numpy as np
 import torch
 
 from panacea.core.lanes import Lane, Mark, mark
 from panacea.core.round import Trained
-from panacea.engines.requests import Begun, Request
+from panacea.engines.requests import Request
 from panacea.engines.vectorised import VectorisedEngine
 from panacea.experiment.experiment import Experiment
 from panacea.experiment.interrupt import Interrupter
+from panacea.experiment.shared_call import Asked, SharedCall
 from panacea.experiment.sharing import same_local, same_network, same_programme, same_shapes
 
 __all__ = ["Meeting", "run_together"]
 
 _TWO_SIDES = 8  # runs; measured on an H200: five are slower in two sides (W2) or alike, ten alike or faster (W1)
-
-Asked = tuple[VectorisedEngine, Request]
 
 
 @dataclass
@@ -90,7 +88,7 @@ class Meeting:
         self.runs: dict[int, _Run] = {}
         self.done: dict[int, Trained | Exception] = {}
         self._sides = (_Side(), _Side())
-        self._begun: deque[tuple[_Side, list[_Call]]] = deque()
+        self._begun: deque[tuple[_Side, list[SharedCall]]] = deque()
         self._centre = greenlet.getcurrent()
         self._found: dict[tuple[int, int], bool] = {}  # whether the methods of two runs are alike
 
@@ -171,21 +169,26 @@ class Meeting:
         if not side.wanted or not all(number in side.wanted for number in here):
             return
         waiting, side.wanted = dict(sorted(side.wanted.items())), {}  # whoever came first, the rows are in one order
-        groups: list[dict[int, Asked]] = []
-        for number, (engine, request, _) in waiting.items():
-            for group in groups:
-                if self._alike(next(iter(group.items())), (number, (engine, request))):
-                    group[number] = engine, request
-                    break
-            else:
-                groups.append({number: (engine, request)})
         side.left.append(mark())  # what is queued outside of lanes
         with side.lane.entered():
             side.lane.wait_for([*(place for _, _, place in waiting.values()), *side.left])
             side.left.clear()
-            self._begun.append((side, [_Call(group) for group in groups]))
+            asked = {number: (engine, request) for number, (engine, request, _) in waiting.items()}
+            self._begun.append((side, [SharedCall(group) for group in self._groups(asked)]))
         for number in waiting:
             self._look_ahead(self.runs[number])
+
+    def _groups(self, waiting: dict[int, Asked]) -> list[dict[int, Asked]]:
+        """Those that can be one call each."""
+        groups: list[dict[int, Asked]] = []
+        for number, asked in waiting.items():
+            for group in groups:
+                if self._alike(next(iter(group.items())), (number, asked)):
+                    group[number] = asked
+                    break
+            else:
+                groups.append({number: asked})
+        return groups
 
     @staticmethod
     def _look_ahead(run: _Run) -> None:
@@ -230,42 +233,6 @@ def _needs_lane(run: _Run) -> bool:
 def _works_beside(engine: VectorisedEngine) -> bool:
     """Whether training goes on while this process does something else."""
     return engine.samples.device.type != "cpu"
-
-
-class _Call:
-    """Requests that are trained in one call; where that fails each by itself, so that an error finds its run."""
-
-    def __init__(self, group: dict[int, Asked]) -> None:
-        self.group = group
-        self.begun: Begun | None = None
-        self.error: Exception | None = None
-        trains = next(iter(group.values()))[0]
-        before = trains.gradient_evaluations
-        try:
-            self.begun = trains.launch([request for _, request in group.values()])
-        except Exception as error:  # told to whom it belongs
-            self.error = error
-        self.evaluations, trains.gradient_evaluations = trains.gradient_evaluations - before, before
-
-    def results(self) -> dict[int, Trained | Exception]:
-        """Of every run."""
-        try:
-            if self.begun is not None:
-                found: dict[int, Trained | Exception] = dict(zip(self.group, self.begun(), strict=True))
-                self._share_out()
-                return found
-        except Exception as error:  # a GPU may tell late
-            self.error = error
-        if len(self.group) == 1 and self.error is not None:
-            return dict.fromkeys(self.group, self.error)
-        return {n: result for n, one in self.group.items() for result in _Call({n: one}).results().values()}
-
-    def _share_out(self) -> None:
-        """Gradients are counted by the engine that trains, and belong to all."""
-        rows = np.array([int(request.counts.sum()) for _, request in self.group.values()])
-        shares = rows * self.evaluations // max(int(rows.sum()), 1)
-        for (engine, _), share in zip(self.group.values(), shares, strict=True):
-            engine.gradient_evaluations += int(share)
 
 
 def run_together(numbers: Sequence[int], run: Callable[[int, Meeting, Callable[[], bool]], None]) -> None:

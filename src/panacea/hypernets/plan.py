@@ -183,7 +183,7 @@ class Planner:
         if nodes is None and balanced in self._all_pairs:
             return self._all_pairs[balanced]
         linked = torch.from_numpy(self.linked(np.arange(self.graph.n) if nodes is None else nodes))
-        every, yes = (w.to(self.like.device, self.like.dtype) for w in pair_weights(linked, balanced))
+        every, yes = (self._tensor(w.numpy()).to(self.like.dtype) for w in pair_weights(linked, balanced))
         if nodes is None:
             self._all_pairs[balanced] = every, yes
         return every, yes

@@ -162,8 +162,8 @@ class Block:
         if dense if dense is not None else n_in * n_out <= _DENSE_ENTRIES:
             matrix = _dense(shape, targets, sources, coefficients, like)
             return cls(n_in, n_out, sources, targets, coefficients, matrix, None, place)
-        index, values = torch.from_numpy(np.stack(arcs)).to(like.device), torch.from_numpy(coefficients).to(like)
-        matrix, transposed = _csr(index, values, shape), _csr(index.flip(0), values, (n_in, n_out))
+        matrix = _csr(shape, targets, sources, coefficients, like)
+        transposed = _csr((n_in, n_out), sources, targets, coefficients, like)
         return cls(n_in, n_out, sources, targets, coefficients, matrix, transposed, place)
 
     @cached_property
@@ -277,10 +277,15 @@ def _dense(shape: tuple[int, int], targets: Ids, sources: Ids, coefficients: Flo
     return on_device(made, like.device, like.dtype)
 
 
-def _csr(index: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
+def _csr(shape: tuple[int, int], targets: Ids, sources: Ids, coefficients: Floats, like: Tensor) -> Tensor:
+    """The same as a sparse matrix; sorted on the host, as a GPU would have to be asked how many arcs it found."""
+    order = np.lexsort((sources, targets))
+    ends = np.concatenate([[0], np.cumsum(np.bincount(targets, minlength=shape[0]))])
+    rows, columns = (on_device(values, like.device) for values in (ends, sources[order]))
+    values = on_device(coefficients[order], like.device, like.dtype)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # CSR support is "in beta state"; ours is tested against dense
-        return torch.sparse_coo_tensor(index, values, shape).coalesce().to_sparse_csr()
+        return torch.sparse_csr_tensor(rows, columns, values, shape)
 
 
 def _coefficients(

@@ -80,21 +80,23 @@ class FedAmp(MessagePassing):
     def weights(self, own: Tensor, others: Tensor, known: Tensor, same: Tensor, round: int) -> Tensor:
         """Weights ``xi`` by distances."""
         p = self.parameters
-        sigma = self._sigma(others[known])
+        sigma = self._sigma(others, known)
         slopes = torch.where(known & ~same, _slope(p.attention, _squared_distances(own, others) / sigma), 0.0)
         step = p.coupling / max(len(self.setting.train_ids) - 1, 1) if p.alpha == "auto" else p.alpha / sigma
         most = 1 / slopes.sum(dim=1, keepdim=True).clamp_min(1e-30)  # the guard: a mixture, never an extrapolation
         xi = slopes * most.clamp_max(step / round**p.alpha_power)
         return torch.where(same, (1 - xi.sum(dim=1, keepdim=True)).clamp_min(0.0), xi)
 
-    def _sigma(self, heard: Tensor) -> Tensor:
+    def _sigma(self, others: Tensor, known: Tensor) -> Tensor:
         """As set, or by the distances between the models heard, whoever asks; of very many models by a part of them."""
         p = self.parameters
         if p.sigma != "median":
-            return heard.new_tensor(p.sigma).clamp_min(1e-30)
-        some = heard[:: -(-len(heard) // _PAIRED) or 1]
-        distances = _squared_distances(some, some)[~torch.eye(len(some), dtype=torch.bool, device=heard.device)]
-        middle = distances.median() if len(distances) else heard.new_zeros(())
+            return torch.full_like(others[0, 0], max(p.sigma, 1e-30))
+        every = slice(None, None, -(-len(others) // _PAIRED) or 1)
+        some, heard = others[every], known[every]
+        counted = (heard & heard.unsqueeze(1)).fill_diagonal_(False)
+        distances = torch.where(counted, _squared_distances(some, some), torch.nan)
+        middle = distances.flatten().nanmedian().nan_to_num()  # 0 where nobody was heard
         return (p.sigma_factor * middle).clamp_min(1e-30)
 
     def pull(self, round: int) -> float:
