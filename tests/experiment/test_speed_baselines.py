@@ -60,7 +60,7 @@ def test_the_naive_loop_is_panacea() -> None:
     everybody = lambda rows: [naive.server.index[0][naive.server.index[1] == row] for row in rows]  # noqa: E731
     with (
         mock.patch.object(naive.server, "some_neighbours", everybody),
-        mock.patch.object(torch, "rand", lambda *_: torch.ones(())),
+        mock.patch.object(torch, "rand", return_value=torch.ones(())),
     ):
         for number in (1, 2, 3):
             naive.round(number)
