@@ -90,11 +90,37 @@ def test_screening_remembers_what_it_accepted() -> None:
     assert after.reasons == {1: "too long an update", 3: "too long an update"}
     assert after.trust.tolist() == [[1.0], [0.0], [1.0], [0.0]]
     assert updates == [[5.0], [0.0], [0.0], [0.0]]
-    assert sorted(memory.values[~memory.values.isnan()].tolist()) == [0.0, *[1.0] * 9, 5.0, 1000.0]
+    assert sorted(memory.latest[~memory.latest.isnan()].tolist()) == [0.0, *[1.0] * 9, 5.0, 1000.0]
     for _ in range(60):
         memory, after, _ = updates_after("screen", judged([[2.0]] * 4), memory)
     assert after.reasons == {}
-    assert memory.values.tolist() == [2.0] * 200
+    assert memory.latest.tolist() == [2.0] * 200
+
+
+def test_screening_does_not_shut_out_those_that_still_learn() -> None:
+    """Most clients send less and less, down to a thousandth; one goes on as at the start, and is never refused."""
+    memory = None
+    for round in range(60):
+        length = 0.001 ** (max(round - 6, 0) / 53)
+        memory, after, _ = updates_after("screen", judged([[1.0], *[[length]] * 9]), memory)
+        assert after.reasons == {}
+    _, after, _ = updates_after("screen", judged([[5.1], [4.9]]), memory)
+    assert after.reasons == {0: "too long an update"}
+
+
+def test_a_few_lies_at_the_start_do_not_open_the_screen_for_ever() -> None:
+    memory, _, _ = updates_after("screen", judged([[1000.0]] * 6 + [[1.0]] * 4))
+    for _ in range(20):
+        memory, _, _ = updates_after("screen", judged([[1.0]] * 4), memory)
+    _, after, _ = updates_after("screen", judged([[1000.0], [1.0]]), memory)
+    assert after.reasons == {0: "too long an update"}
+
+
+@pytest.mark.parametrize("method", ["fedavg", "panacea"])
+def test_screening_refuses_no_honest_client(method: str) -> None:
+    """When half of the clients are done their updates are a thousandth of those of the others."""
+    flat = {"data": "fl60", "method": method, "rounds": 150, "defence": "screen", "eval_every": 150}
+    assert run_experiment(Experiment(build_config(flat)))["refused"] == 0
 
 
 def test_a_refused_row_stays_refused_under_the_other_reason() -> None:

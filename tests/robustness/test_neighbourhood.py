@@ -112,8 +112,9 @@ def test_half_of_the_clients_keep_full_trust_whatever_happens() -> None:
 
 def test_an_update_longer_than_any_honest_one_is_refused_and_remembered() -> None:
     made = guard(12, [(i, j) for i in range(12) for j in range(i)])
-    memory, _ = hear(made, None, list(range(12)), [[1, 0]] * 12)
-    memory, _ = hear(made, memory, list(range(12)), [[1e-3, 0]] * 12)  # later, all are short
+    memory = None
+    for length in (1, 1, 1, 1, 1, *[1e-3] * 20):  # in the end all are short
+        memory, _ = hear(made, memory, list(range(12)), [[length, 0]] * 12)
     memory, judged = hear(made, memory, [3, 4], [[4.9, 0], [5.1, 0]])
     assert judged.reasons == {4: "too long an update"}
     assert judged.trust[:, 0].tolist() == [1, 0]

@@ -1,6 +1,6 @@
 r"""What a server does against clients that lie; uploads that hold NaN or infinity are refused by every server.
 
-    screen            refuse an update more than `factor` times as long as the median of those accepted lately
+    screen            refuse an update more than `factor` times as long as is usual (`panacea.robustness.lengths`)
     clip              shorten every update to at most `factor` times the median length of the round's
     median, trimmed_mean, krum, multi_krum, geometric_median
                       every client's update is replaced by the robust mean of all (`panacea.robustness.aggregators`), so
@@ -19,12 +19,11 @@ from abc import abstractmethod
 from dataclasses import replace
 from typing import ClassVar
 
-import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from panacea.core.method import Adaptation, Method
-from panacea.core.records import Tree, leaves, record
+from panacea.core.records import Tree, leaves
 from panacea.core.screening import Judged, refuse
 from panacea.core.types import Cohort, Setting
 from panacea.core.validation import validated
@@ -32,13 +31,11 @@ from panacea.engines.base import Engine
 from panacea.errors import RequestError, unknown
 from panacea.models.target import TargetModel
 from panacea.robustness import aggregators
+from panacea.robustness.lengths import Lengths
 from panacea.robustness.tuning import last_layer, tuning
 from panacea.robustness.updates import applied, updates_of
 
 __all__ = ["DEFENCES", "DefenceKeys", "Guard", "make_defence"]
-
-_REMEMBERED = 200  # lengths of accepted updates that the median is over
-_ENOUGH = 10  # accepted updates before any is refused for its length
 
 
 class DefenceKeys(BaseModel):
@@ -90,42 +87,35 @@ class Guard:
         return memory, judged
 
 
-@record
-class Lengths:
-    """``[remembered]`` lengths of accepted updates, the latest last; NaN where there were not as many yet."""
-
-    values: Tensor
-
-
 class ScreenKeys(DefenceKeys):
     """Keys of `screen`."""
 
-    factor: float = Field(5.0, gt=1, description="an update may be so many times as long as the median accepted one")
+    factor: float = Field(
+        5.0, gt=1, description="an update may be so many times as long as the median accepted one, now or earlier"
+    )
 
 
 class Screen(Guard):
     """See the module."""
 
-    name, summary, key_model = "screen", "refuses updates much longer than the median of those accepted", ScreenKeys
+    name, key_model = "screen", ScreenKeys
+    summary = "refuses updates much longer than the median accepted one, now or earlier"
     keys: ScreenKeys
 
     def restored(self, tensors: dict[str, Tensor]) -> Lengths | None:
         """The lengths."""
-        return Lengths(tensors["memory.values"]) if tensors else None
+        return Lengths(tensors["memory.latest"], tensors["memory.largest"]) if tensors else None
 
     def weigh(
         self, memory: Lengths | None, judged: Judged, updates: Tensor, trusted: Tensor, sent: Tensor, cohort: Cohort
     ) -> tuple[Tree, Judged]:
-        """Compare with the running median; a round's own updates join it afterwards."""
+        """Compare with what is usual; a round's own updates join it afterwards."""
         length = updates.norm(dim=1)
-        past = length.new_full((_REMEMBERED,), torch.nan) if memory is None else memory.values
-        known = past[~past.isnan()]
-        if len(known) >= _ENOUGH:
-            sound = length <= self.keys.factor * known.median()
-            if not bool(sound.all()):
-                judged = refuse(judged, (sound | ~trusted)[:, None], sent, "too long an update", cohort)
-            trusted = trusted & sound
-        return Lengths(torch.cat([past, length[trusted]])[-_REMEMBERED:]), judged
+        memory = Lengths.none(length) if memory is None else memory
+        sound = length <= self.keys.factor * memory.usual()
+        if not bool(sound.all()):
+            judged = refuse(judged, (sound | ~trusted)[:, None], sent, "too long an update", cohort)
+        return memory.then(length[trusted & sound]), judged
 
 
 class ClipKeys(DefenceKeys):

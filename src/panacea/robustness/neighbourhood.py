@@ -23,9 +23,8 @@ neighbourhood that is at odds with itself hardly accuses anybody, and a doubted 
 the median, at least half of the clients heard have full trust, whatever happens. Clients with fewer than two neighbours
 heard are believed. An upload with no trust at all is refused.
 
-An update longer than `factor` times the largest median m there ever was is refused too, and counts as r_i = 2 with full
-weight: lies that feed on the server's mistakes grow without bound, honest updates shrink. (`screen` compares with the
-present median; late in training that would refuse the few honest clients that still learn.)
+An update more than `factor` times as long as is usual (`panacea.robustness.lengths`) is refused too, and counts as
+r_i = 2 with full weight: lies that feed on the server's mistakes grow without bound, honest updates shrink.
 
 Memory: `sketch` + 1 numbers per client and 201 more, whatever the size of the model.
 """
@@ -46,13 +45,12 @@ from panacea.core.types import ClientIds, Cohort, Setting
 from panacea.errors import RequestError
 from panacea.graphs import ClientGraph
 from panacea.robustness.defences import DEFENCES, DefenceKeys, Guard
+from panacea.robustness.lengths import Lengths
 from panacea.robustness.sketch import Sketch
 from panacea.robustness.updates import updates_of
 
 __all__ = ["Heard", "Neighbourhood", "NeighbourhoodKeys"]
 
-_LENGTHS = 200  # lengths that the median is over
-_KNOWN = 10  # lengths before any is too long
 _ENOUGH = 2  # neighbours heard before a client is judged by them
 _INNOCENT = 0.5  # agreement of a client before it is judged
 _TINY = 1e-30
@@ -65,14 +63,12 @@ class Heard:
     Attributes:
         directions: ``[clients, sketch]`` v; 0 for clients never heard.
         agreement: ``[clients]`` c.
-        lengths: ``[200]`` of the latest updates, the last one last; NaN where there were not as many yet.
-        usual: ``[]`` the largest median that they ever had.
+        lengths: of the latest updates, and how long is usual.
     """
 
     directions: Tensor
     agreement: Tensor
-    lengths: Tensor
-    usual: Tensor
+    lengths: Lengths
 
 
 class NeighbourhoodKeys(DefenceKeys):
@@ -107,7 +103,8 @@ class Neighbourhood(Guard):
         """What was heard."""
         if not tensors:
             return None
-        return Heard(*(tensors[f"memory.{name}"] for name in ("directions", "agreement", "lengths", "usual")))
+        lengths = Lengths(tensors["memory.lengths.latest"], tensors["memory.lengths.largest"])
+        return Heard(tensors["memory.directions"], tensors["memory.agreement"], lengths)
 
     def judge(
         self, memory: Heard | None, judged: Judged, sent: Tensor, cohort: Cohort, server: Tree = None
@@ -127,13 +124,11 @@ class Neighbourhood(Guard):
         places, ids = torch.from_numpy(cohort.ids).to(usable.device)[usable], cohort.ids[usable.cpu().numpy()]
         sketches, lengths = self.sketch((updates / largest)[usable]), lengths[usable]
         trust_before = self.trust(memory)
-        recent = torch.cat([memory.lengths, lengths])[-_LENGTHS:]
-        median = recent.nanmedian()
-        said = 2 / (1 + median / lengths.clamp_min(_TINY))
+        recent = memory.lengths.then(lengths)
+        said = 2 / (1 + recent.median() / lengths.clamp_min(_TINY))
         directions = sketches / sketches.norm(dim=1, keepdim=True).clamp_min(_TINY)
-        usual = torch.maximum(memory.usual, median) if int((~recent.isnan()).sum()) >= _KNOWN else memory.usual
         new = self._remembered(memory, places, said[:, None] * directions)
-        memory = Heard(new, memory.agreement, recent, usual)
+        memory = Heard(new, memory.agreement, recent)
         near, coherence = self._predicted(memory, ids, trust_before, server)
         step = self.keys.memory * said.clamp_max(1) * coherence
         old = memory.agreement[places]
@@ -152,15 +147,14 @@ class Neighbourhood(Guard):
         return Heard(
             updates.new_zeros(n, width),
             updates.new_full((n,), _INNOCENT),
-            updates.new_full((_LENGTHS,), torch.nan),
-            updates.new_zeros(()),
+            Lengths.none(updates),
         )
 
     def _without_too_long(
         self, memory: Heard, judged: Judged, lengths: Tensor, sent: Tensor, cohort: Cohort
     ) -> tuple[Heard, Judged]:
         """Updates as long as no honest one was are refused, and held against their clients."""
-        sound = (lengths <= self.keys.factor * memory.usual) | (memory.usual == 0) | (judged.trust[:, 0] == 0)
+        sound = (lengths <= self.keys.factor * memory.lengths.usual()) | (judged.trust[:, 0] == 0)
         if bool(sound.all()):
             return memory, judged
         places = torch.from_numpy(cohort.ids).to(sound.device)[~sound]
