@@ -39,7 +39,7 @@ def gpu() -> Iterator[Machine]:
         yield machine
 
 
-@pytest.mark.parametrize("method", sorted(set(method_names()) - {"fedcg"}))  # which looks at its domains on the host
+@pytest.mark.parametrize("method", method_names())
 def test_a_round_waits_once_for_what_it_has_trained(method: str, gpu: Machine) -> None:
     """And for nothing before: what is brought to the host then has all been made, so more copies wait for nothing."""
     experiment = toy_experiment(method, device="cuda", rounds=20)
