@@ -30,6 +30,8 @@ def stand_in() -> Iterator[Machine]:
     with contextlib.ExitStack() as stack:
         for name, value in _CUDA.items():
             stack.enter_context(mock.patch.object(torch.cuda, name, value))
+        clear = machine.workspaces.clear
+        stack.enter_context(mock.patch.object(torch._C, "_cuda_clearCublasWorkspaces", clear, create=True))
         stack.enter_context(mock.patch.object(torch.random, "fork_rng", _forked))
         stack.enter_context(mock.patch.object(VmapForward, "__call__", _vmapped))
         stack.enter_context(mock.patch.object(draws, "_made", {}))

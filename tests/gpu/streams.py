@@ -5,6 +5,9 @@ it may, unless somebody waits. So each stream counts what was launched in it, an
 be (a vector clock). Memory remembers who wrote it and who has read it since. Whoever reads what another stream has
 written without having waited for that, or writes what another may still read, or is given memory that another may still
 use because its owner let go of it, has a `RaceError`.
+
+torch has 32 queues to give: the 33rd stream is the first one again. And cuBLAS has a workspace for each of them, which
+every product in that queue writes, also one that is recorded there and replayed elsewhere.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
-from weakref import WeakSet, WeakValueDictionary
+from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["Event", "Machine", "Memory", "RaceError", "Stream", "place_of"]
 
 Clock = dict[int, int]
+_QUEUES = 32
 
 
 class RaceError(RuntimeError):
@@ -46,14 +50,12 @@ class Event:
 
 
 class Stream:
-    """A queue of work."""
+    """A queue of work: the one that is always there, or the next of those there are to give."""
 
-    _numbers = itertools.count()
-
-    def __init__(self, machine: Machine) -> None:
-        self.machine, self.number = machine, next(self._numbers)
-        self.clock: Clock = {self.number: 0}
-        machine.streams.add(self)
+    def __init__(self, machine: Machine, *, always: bool = False) -> None:
+        place = 0 if always else 1 + next(machine.given) % _QUEUES
+        self.machine, self.number = machine, machine.first + place
+        self.clock = machine.clocks.setdefault(self.number, {self.number: 0})
 
     def wait_stream(self, other: Stream) -> None:
         _merge(self.clock, other.clock)
@@ -86,6 +88,8 @@ class Memory:
 class Machine:
     """The streams, the host's knowledge of them, and how often the host has waited."""
 
+    _firsts = itertools.count(step=_QUEUES + 1)
+
     def __init__(self, capturing: Callable[[], bool]) -> None:
         self.capturing = capturing
         self.restart()
@@ -93,8 +97,11 @@ class Machine:
     def restart(self) -> None:
         """As if nothing had been launched."""
         self.host: Clock = {}
-        self.streams: WeakSet[Stream] = WeakSet()
-        self.current = Stream(self)
+        self.clocks: dict[int, Clock] = {}  # of each queue
+        self.first = next(self._firsts)  # numbers never come again: what is left of a former test is not mistaken
+        self.given = itertools.count()
+        self.current = Stream(self, always=True)
+        self.workspaces: dict[int, GpuTensor] = {}  # of each queue
         self.waits: Counter[str] = Counter()
         self.lenient = False  # about operands that are not on the GPU
         self._memories: WeakValueDictionary[int, Memory] = WeakValueDictionary()
@@ -112,8 +119,8 @@ class Machine:
     def wait(self, what: object, *, all_streams: bool = False) -> None:
         """The host waits for what was launched in the current stream."""
         self.waits[str(what)] += 1
-        for stream in self.streams if all_streams else (self.current,):
-            _merge(self.host, stream.clock)
+        for clock in list(self.clocks.values()) if all_streams else (self.current.clock,):
+            _merge(self.host, clock)
 
     def memory(self, held: Tensor) -> Memory:
         """That of a tensor; new where no other tensor looks at the same numbers."""

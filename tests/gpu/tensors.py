@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._subclasses import FakeTensor
 from torch.utils._python_dispatch import return_and_correct_aliasing
 from torch.utils._pytree import tree_flatten, tree_map
 
@@ -17,6 +18,7 @@ __all__ = ["GpuTensor", "fetched", "machine", "on_gpu", "run", "sent"]
 
 _aten = torch.ops.aten
 _COPIES = {_aten.copy_.default, _aten._foreach_copy_.default}  # from one device to another
+_PRODUCTS = {_aten.mm.default, _aten.bmm.default, _aten.addmm.default, _aten.baddbmm.default, _aten.addbmm.default}
 _INDEXED = {_aten.index.Tensor, _aten.index_put.default, _aten.index_put_.default, _aten._index_put_impl_.default}
 _LOOKS = {
     _aten._local_scalar_dense.default, _aten.equal.default, _aten.is_nonzero.default, _aten.nonzero.default,
@@ -92,6 +94,8 @@ def run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], ours: list[Gpu
     wrapped = tree_map(lambda one: GpuTensor(one) if isinstance(one, Tensor) else one, out)
     known = {id(one.memory) for one in ours}
     made = [one for one in on_gpu(wrapped) if id(one.memory) not in known]
+    if func in _PRODUCTS and not any(isinstance(one.held, FakeTensor) for one in ours):
+        changed = [*changed, _workspace()]
     Recording.note(Operation(kernel, *bare, out), ours, changed, made)
     machine.touch(reads=ours, writes=changed + made, what=func)
     return (
@@ -99,6 +103,14 @@ def run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], ours: list[Gpu
         if func in KERNELS or not hasattr(func, "_schema")
         else return_and_correct_aliasing(func, args, kwargs, wrapped)
     )
+
+
+def _workspace() -> GpuTensor:
+    """What a product writes besides its result: one for all products of a queue, made by the first of them."""
+    queue = machine.current.number
+    if queue not in machine.workspaces:
+        machine.workspaces[queue] = GpuTensor(torch.zeros(1))
+    return machine.workspaces[queue]
 
 
 def on_gpu(tree: Any) -> list[GpuTensor]:

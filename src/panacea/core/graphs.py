@@ -15,8 +15,13 @@ __all__ = ["captured_in"]
 def captured_in(graph: torch.cuda.CUDAGraph, warm_up: Callable[[], object]) -> Iterator[None]:
     """What is launched inside is recorded, not run.
 
-    Libraries keep a workspace for every thread and stream, which they must not make during a capture; so the same is
-    done once beforehand. Nothing is collected meanwhile: an old graph that Python frees would break the capture.
+    Libraries make themselves ready for a thread when they are first used, which they must not do during a capture; so
+    the same is done once beforehand. Nothing is collected meanwhile: an old graph that Python frees would break the
+    capture.
+
+    cuBLAS writes a workspace that torch keeps for each stream, and a graph would go on writing the one of the stream it
+    was captured in. torch has 32 streams to give, so two graphs that are replayed at the same time could write the same
+    one. Without any when the capture begins, the graph gets one of its own.
 
     Args:
         graph: gets the recording.
@@ -30,9 +35,11 @@ def captured_in(graph: torch.cuda.CUDAGraph, warm_up: Callable[[], object]) -> I
     gc.collect()
     enabled = gc.isenabled()
     gc.disable()
+    torch._C._cuda_clearCublasWorkspaces()
     try:
         with torch.cuda.graph(graph, stream=side):
             yield
     finally:
+        torch._C._cuda_clearCublasWorkspaces()  # or the next product in that stream would write this graph's
         if enabled:
             gc.enable()
