@@ -46,7 +46,9 @@ def test_stretches_of_equal_length(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is captured needs one length; the steps are the same."""
     rows = Rows((Party(toy_experiment("fedavg").engine.samples, np.array([1, 2, 3]), 1, "train"),))
     whole = list(rows.batches(12, 1, 7))
-    one_step = whole[0][0].x.numel() * 8
+    batch = whole[0][0]
+    assert batch.slope is not None
+    one_step = (batch.x.numel() + batch.slope.numel()) * 8
     monkeypatch.setattr("panacea.engines.rows._GATHER_BYTES", {"cpu": 5 * one_step})
     stretches = list(rows.stretches(12, 1, 7, even=True))
     assert [len(stretch.x) for stretch in stretches] == [4, 4, 4]

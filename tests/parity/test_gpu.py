@@ -76,7 +76,7 @@ def test_float32_and_twice_the_same(method: str) -> None:
 
 _ON_THE_GPU = {"device": "cuda", "engine": "vectorised", "engine.deterministic": True}
 _CALM = {"fedbn": {"model.norm": "batch", "lr": 0.01, "cohort": 48, "local_steps": 5}}
-"""Over five clients a round, batch norms make points of a last bit: float32 and float64 of one engine differ as much."""
+"""With five clients a round batch norms make points of a last bit: float32 and float64 of one engine differ as much."""
 
 
 def test_convolutions_twice_the_same_bits() -> None:

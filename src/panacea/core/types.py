@@ -66,12 +66,15 @@ class Batch:
         weight: ``[..., B]``: sums to one over a client's batch: 1 / samples each, or by observed values where some are
             missing; 0 for padding.
         present: ``[..., B]`` bool, False for padding; None where no row has any.
+        slope: ``[..., classes, B]``, where an engine has it at hand: the gradient of the weighted cross-entropy with
+            respect to log-probabilities, ``-weight`` at the label and 0 elsewhere. No model is needed to know it.
     """
 
     x: Tensor
     y: Tensor
     weight: Tensor
     present: Tensor | None = None
+    slope: Tensor | None = None
 
 
 @dataclass(frozen=True)

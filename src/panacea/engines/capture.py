@@ -159,7 +159,7 @@ class _StepGraph:
             _copied(fixed.keys),
         )  # fmt: skip
         x, y, weight = (_copied(values[: self.length]) for values in (stretch.x, stretch.y, stretch.weight))
-        self.batches = Stretch(x, y, weight, _copied(stretch.present))
+        self.batches = Stretch(x, y, weight, _copied(stretch.present), stretch.classes)
         self.ragged = isinstance(fixed.steps, Tensor)
         self.graph = torch.cuda.CUDAGraph()
         own = replace(local, sgd=replace(local.sgd, lr=self.fixed.rate), steps=self.fixed.steps)
@@ -175,7 +175,7 @@ class _StepGraph:
     def _steps(self, local: Local, grad: RowGradient, length: int) -> None:
         """What is captured: the steps on the buffers, and their results back into them."""
         fixed, carry = self.fixed, self.carry
-        grad.statistics, grad.loss, grad.keys = self.statistics, self.loss, fixed.keys
+        grad.statistics, grad.loss, grad.noted, grad.keys = self.statistics, self.loss, [], fixed.keys
         grad.place = 0 if fixed.keys is None else self.place
         for number, drawn in enumerate(itertools.islice(self.batches.batches(), length)):
             if self.ragged:
@@ -185,6 +185,7 @@ class _StepGraph:
                 carry = tree_where(active, new, carry)
             else:
                 carry = self.method.step(carry, fixed.download, fixed.client, drawn, local)
+        grad.settle()
         _write([*leaves(self.carry), self.statistics, self.loss], [*leaves(carry), grad.statistics, grad.loss])
         if isinstance(grad.place, Tensor):
             self.place.copy_(grad.place)

@@ -107,8 +107,9 @@ class CompiledKernel:
             return self.traced(*arguments)
         if shapes == tuple(None if a is None else a.shape for a in arguments):
             self.exact[shapes] = run
-        rows, found = len(arguments[0]), replay(run, given)
-        return found if len(given[0]) == rows else tuple(result[:rows] for result in found)
+        rows, samples = len(arguments[0]), arguments[4].shape[-1]
+        gradient, values, statistics = replay(run, given)
+        return gradient[:rows], values[:rows, ..., :samples], statistics[:rows]
 
     def _compiled(self, arguments: Arguments) -> Kernel | None:
         """Compile, compare and tell how long it took; None, with one warning, where it cannot be done."""
@@ -154,11 +155,11 @@ def _padded(arguments: Arguments, masked: bool) -> Arguments:
     What is added repeats the first row and the first sample, so that nothing unheard-of enters the arithmetic.
     """
     params, statistics, x, y, weight, key, mask = arguments
-    rows, samples = weight.shape
+    rows, samples = weight.shape[0], weight.shape[-1]
     wide, long = padded_size(samples) - samples, padded_size(rows) - rows
     if wide:
         if mask is None and masked:
-            mask = torch.ones_like(weight)
+            mask = weight.new_ones((rows, samples))
         x, y = (_longer(values, 1, wide) for values in (x, y))
         weight, mask = F.pad(weight, (0, wide)), None if mask is None else F.pad(mask, (0, wide))
     given = [params, statistics, x, y, weight, key, mask]

@@ -76,7 +76,7 @@ class _DrawGraph:
         with captured_in(self.graph, warm_up=self._drawn):
             x, y = self._drawn()
         equal = x.new_full((1,), 1 / shape.width, dtype=rows.parties[0].samples.dtype)
-        self.stretch = Stretch(x, y, equal.expand(x.shape[:4]), None)
+        self.stretch = Stretch(x, y, equal.expand(x.shape[:4]), None, rows.parties[0].samples.task.classes)
 
     def _drawn(self) -> tuple[Tensor, Tensor]:
         shape = self.shape

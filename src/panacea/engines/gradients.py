@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Arguments", "RowGradient"]
 
+_MOST_NOTED = {"cpu": 1 << 16, "cuda": 1 << 22}  # numbers that wait to be added up; on a CPU they stay in its cache
+
 Arguments: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None, Tensor | None]
 
 
@@ -28,7 +30,8 @@ class RowGradient:
 
     Attributes:
         statistics: ``[rows, S]`` of BatchNorm, after the last tracked pass.
-        loss: ``[rows]`` summed over the calls so far.
+        loss: ``[rows]`` summed over the calls so far, but for what `settle` has not added yet.
+        noted: values and their weights, of gradients whose losses were not added yet.
         place: how far the rows are in their streams of noise: a number, or a tensor in a captured step.
         still: ``[rows]`` which rows have taken their steps while others go on; None where none has.
         calls: gradients so far, of every row.
@@ -45,6 +48,7 @@ class RowGradient:
         self.calls = self.unscored = self.extra_calls = 0
         self.stepped = (0, 0)
         self.loss = torch.zeros(len(counts), dtype=statistics.dtype, device=statistics.device)
+        self.noted: list[tuple[Tensor, Tensor]] = []
 
     def follow(self, batches: Iterator[tuple[Batch, ...]], first: int = 0) -> Iterator[tuple[Batch, ...]]:
         """The same batches, from some step on; notes on the way which rows have no more steps to take."""
@@ -60,6 +64,7 @@ class RowGradient:
 
     def mean_loss(self) -> Tensor:
         """``[rows]``: each row's mean over its own steps."""
+        self.settle()
         scored = self.own_calls() - self._own(self.unscored, self.stepped[1])
         if (scored == scored[0]).all():
             return self.loss / max(int(scored[0]), 1)
@@ -77,18 +82,35 @@ class RowGradient:
         track: bool = True,
     ) -> Tensor:
         """See `panacea.core.local.Gradient`."""
-        gradient, loss, statistics = self.engine.kernel(*self._arguments(params, batch, self.place))
+        arguments = self._arguments(params, batch, self.place)
+        gradient, values, statistics = self.engine.kernel(*arguments)
         if extra is not None:
             leaf = params.detach().requires_grad_(True)
             gradient = gradient + torch.autograd.grad(extra(leaf).sum(), leaf)[0]
         self._count(1)
         if self.still is not None:  # a row that has taken its steps keeps what it has
-            loss = torch.where(self.still, 0.0, loss)
+            values = torch.where(self.still.reshape(-1, *[1] * (values.dim() - 1)), 0.0, values)
             statistics = torch.where(self.still.unsqueeze(-1), self.statistics, statistics)
-        self.loss = self.loss + loss
+        self._note(values, arguments[4])
         if track:
             self.statistics = statistics
         return gradient
+
+    def _note(self, values: Tensor, weight: Tensor) -> None:
+        """What the loss of one gradient is made of; nobody waits for it, so it is added up for many steps at once."""
+        if self.noted and self.noted[0][0].shape != values.shape:
+            self.settle()
+        self.noted.append((values, weight))
+        if len(self.noted) * values.numel() >= _MOST_NOTED[values.device.type]:
+            self.settle()
+
+    def settle(self) -> None:
+        """Add to `loss` what has only been noted."""
+        if self.noted:
+            values, weights = (torch.stack(each) for each in zip(*self.noted, strict=True))
+            each = torch.where(weights == 0, 0.0, values * weights)  # log-probabilities of other classes may be -inf
+            self.loss = self.loss + each.sum(dim=[dim for dim in range(each.dim()) if dim != 1])
+            self.noted = []
 
     def _arguments(self, params: Tensor, batch: Batch, place: int | Tensor, rows: slice = slice(None)) -> Arguments:
         """What the engine's kernel is given for a call."""
@@ -96,7 +118,8 @@ class RowGradient:
         key = None if self.keys is None else (self.keys[rows] + place) & (2**63 - 1)
         needed = target.statistics_layout.names or self.engine.forward.kind == "loop"
         mask = batch.present.to(params.dtype) if batch.present is not None and needed else None
-        return params.detach().contiguous(), self.statistics[rows], batch.x, batch.y, batch.weight, key, mask
+        weight = batch.weight if batch.slope is None else batch.slope
+        return params.detach().contiguous(), self.statistics[rows], batch.x, batch.y, weight, key, mask
 
     def _count(self, calls: int) -> None:
         self.calls += calls

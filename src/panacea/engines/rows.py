@@ -22,7 +22,7 @@ from panacea.engines.base import Samples
 
 __all__ = ["Party", "Rows", "Stretch", "largest_divisor"]
 
-_GATHER_BYTES = {"cpu": 32 * 2**20, "cuda": 2**30}  # inputs of several steps are gathered in one call, up to this much
+_GATHER_BYTES = {"cpu": 32 * 2**20, "cuda": 2**30}  # inputs (and slopes) of several steps in one call, up to this much
 
 
 @dataclass(frozen=True)
@@ -51,19 +51,27 @@ class Stretch:
         y: ``[steps, draws, rows, B, *outputs]``.
         weight: ``[steps, draws, rows, B]``, see `Batch`.
         present: ``[rows, B]`` bool, or None where no row has padding.
+        classes: that labels may name; 0 where targets are no labels.
     """
 
     x: Tensor
     y: Tensor
     weight: Tensor
     present: Tensor | None
+    classes: int = 0
 
     def batches(self) -> Iterator[tuple[Batch, ...]]:
         """One tuple of batches for every step."""
         draws = self.x.shape[1]
         xs, ys, weights = (values.flatten(0, 1).unbind(0) for values in (self.x, self.y, self.weight))
-        each = [Batch(x, y, weight, self.present) for x, y, weight in zip(xs, ys, weights, strict=True)]
+        slopes = [None] * len(xs) if self.classes == 0 else self._slopes().flatten(0, 1).unbind(0)
+        each = [Batch(x, y, weight, self.present, s) for x, y, weight, s in zip(xs, ys, weights, slopes, strict=True)]
         yield from (tuple(each[i : i + draws]) for i in range(0, len(each), draws))
+
+    def _slopes(self) -> Tensor:
+        """``[steps, draws, rows, classes, B]``, see `Batch`: of all steps at once, not again in every one."""
+        zeros = self.weight.new_zeros((*self.y.shape[:-1], self.classes, self.y.shape[-1]))
+        return zeros.scatter_(-2, self.y.unsqueeze(-2), -self.weight.unsqueeze(-2))
 
 
 @dataclass(frozen=True)
@@ -98,14 +106,14 @@ class Rows:
         else:
             present = on_device(real, first.device)
             equal = on_device(real / real.sum(axis=1, keepdims=True), first.device, first.dtype)
-        one = draws * len(real) * width * first.input_bytes
+        one = draws * len(real) * width * (first.input_bytes + first.task.classes * first.dtype.itemsize)
         length = max(1, min(steps, _GATHER_BYTES[first.device.type] // max(1, one)))
         length = largest_divisor(steps, length) if even else length
         for begin in range(0, steps, length):
             x, y = self.gathered(places[begin : begin + length])
             missing = first.task.missing
             weight = first.shares(y, present) if missing else equal.expand(*x.shape[:2], *equal.shape)
-            yield Stretch(x, y, weight, present)
+            yield Stretch(x, y, weight, present, first.task.classes)
 
     def keys(self, draw: int) -> Keys:
         """``[rows]``: of the rows' streams of batches."""

@@ -27,7 +27,7 @@ from panacea.engines.requests import Begun, Request, cut, joined, moved, placed,
 from panacea.engines.rows import Party, Rows
 from panacea.engines.scoring import Scorer
 from panacea.engines.tracing import Kernel, TracedKernel
-from panacea.models.target import TargetModel, objective
+from panacea.models.target import TargetModel, weighed
 
 __all__ = ["VectorisedEngine"]
 
@@ -80,10 +80,9 @@ class VectorisedEngine:
         self.together: Callable[[Request], Trained] | None = None
 
     def _block_gradient(self, *arguments: *Arguments) -> tuple[Tensor, Tensor, Tensor]:
-        """``[R, P]`` gradients of every row's own loss, these losses ``[R]``, and the new statistics."""
-        _, pieces, losses, new = self.differentiate(*arguments)
-        loss = torch.bmm(losses.detach().unsqueeze(1), arguments[4].unsqueeze(2)).flatten()  # by the samples' weights
-        return self.target.layout.join(pieces), loss, new
+        """``[R, P]`` gradients of every row's own loss, the values whose weighted sum it is, and the new statistics."""
+        _, pieces, values, new = self.differentiate(*arguments)
+        return self.target.layout.join(pieces), values.detach(), new
 
     def differentiate(
         self,
@@ -96,19 +95,20 @@ class VectorisedEngine:
         mask: Tensor | None,
         again: bool = False,
     ) -> tuple[list[Tensor], tuple[Tensor, ...], Tensor, Tensor]:
-        """The layout's parts ``[R, *shape]``, the gradients at them, the losses ``[R, B]`` and the new statistics.
+        """The layout's parts ``[R, *shape]``, the gradients at them, what the loss is made of and the new statistics.
 
         Rows do not touch each other, so one backward pass serves all. The gradient of sum(weight * loss) is the
         vector-Jacobian product with weight, and it is taken at the layout's parts, not through cutting up the vector.
+        A batch's slope is given in place of the weights where there is one; see `weighed` for what comes back then.
         With `again` the gradients can be differentiated once more.
         """
         parts = [part.detach().requires_grad_(True) for part in self.target.layout.parts(params)]
         frozen = self.local.frozen_statistics
         with self.precision.of_network():
             outputs, new = self.forward(parts, statistics, x, training=True, key=key, mask=mask, frozen=frozen)
-        minimised, losses = objective(self.target.task, self.precision.of_loss(outputs), y)
-        pieces = torch.autograd.grad(minimised, parts, grad_outputs=weight, materialize_grads=True, create_graph=again)
-        return parts, pieces, losses, new
+        roots, along, values = weighed(self.target.task, self.precision.of_loss(outputs), y, weight)
+        pieces = torch.autograd.grad(roots, parts, grad_outputs=along, materialize_grads=True, create_graph=again)
+        return parts, pieces, values, new
 
     def train(
         self,

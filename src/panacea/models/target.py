@@ -16,7 +16,7 @@ from panacea.data.federation import Task
 from panacea.errors import RequestError
 from panacea.models.stateful import MaskedBatchNorm, Pass, StreamDropout, replace_stateful
 
-__all__ = ["Given", "TargetModel", "objective", "sample_losses", "sample_metric", "sample_weights"]
+__all__ = ["Given", "TargetModel", "objective", "sample_losses", "sample_metric", "sample_weights", "weighed"]
 
 Given = Tensor | tuple[Tensor, Tensor]
 """What a network gives in training: its outputs, or a pair of outputs and a penalty per sample (`Method.enlarge`)."""
@@ -33,6 +33,20 @@ def objective(task: Task, given: Given, targets: Tensor) -> tuple[Tensor, Tensor
     outputs, penalty = given
     losses = sample_losses(task, outputs, targets)
     return losses + penalty, losses
+
+
+def weighed(task: Task, given: Given, targets: Tensor, weight: Tensor) -> tuple[list[Tensor], list[Tensor], Tensor]:
+    """What to differentiate, along what, and the values whose sum, times `weight`, is the loss; for rows ``[R, B]``.
+
+    With `weight` of the losses ``[R, B]`` they are `objective`'s. Where it is a batch's slope ``[R, classes, B]``, they
+    are log-probabilities, whose slope is known without the model: nothing is picked by label, there or back.
+    """
+    if weight.dim() == targets.dim() or task.kind != "classification":
+        minimised, losses = objective(task, given, targets)
+        return [minimised], [weight], losses
+    outputs, *penalty = (given,) if isinstance(given, Tensor) else given
+    values = outputs.transpose(1, 2).log_softmax(dim=1)
+    return [values, *penalty], [weight, *(-weight.sum(dim=1) for _ in penalty)], values
 
 
 def sample_losses(task: Task, outputs: Tensor, targets: Tensor) -> Tensor:
