@@ -1,0 +1,113 @@
+"""A batch's slope in place of its weights: the same gradients and losses, with less to do; and losses added up late."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from panacea.core.types import Batch
+from panacea.data.task import Task
+from panacea.engines.gradients import RowGradient
+from panacea.engines.rows import Party, Rows
+from panacea.engines.vectorised import VectorisedEngine
+from panacea.methods import FedAvg
+from panacea.models.target import objective, weighed
+from tests.toy import largest_difference, play, toy_experiment, trajectory
+
+from .build import engine_of, federation, labels, run
+
+TASK = Task("classification", (4,), (), 3)
+LABELS = torch.tensor([[0, 2, 1, 1], [2, 0, 2, 0]])
+WEIGHT = torch.tensor([[0.25, 0.25, 0.25, 0.25], [0.5, 0.5, 0.0, 0.0]], dtype=torch.float64)  # padding weighs nothing
+
+
+def slope_of(labels: Tensor, weight: Tensor, classes: int = 3) -> Tensor:
+    """``[R, classes, B]``, by hand."""
+    slope = torch.zeros(len(labels), classes, labels.shape[1], dtype=weight.dtype)
+    for row, sample in np.ndindex(*labels.shape):
+        slope[row, labels[row, sample], sample] = -weight[row, sample]
+    return slope
+
+
+@pytest.mark.parametrize("penalised", [False, True])
+def test_slopes_and_weights_give_the_same_gradient_and_loss(penalised: bool) -> None:
+    found = []
+    for weight in (WEIGHT, slope_of(LABELS, WEIGHT)):
+        torch.manual_seed(1)
+        outputs = torch.randn(2, 4, 3, dtype=torch.float64, requires_grad=True)
+        given = (outputs, outputs.square().sum(dim=-1)) if penalised else outputs
+        roots, along, values = weighed(TASK, given, LABELS, weight)
+        (gradient,) = torch.autograd.grad(roots, outputs, grad_outputs=along, retain_graph=True)
+        found.append((gradient, (values * weight).detach().flatten(1).sum(dim=1)))
+        minimised, losses = objective(TASK, given, LABELS)
+        (expected,) = torch.autograd.grad((minimised * WEIGHT).sum(), outputs)
+        torch.testing.assert_close(gradient, expected)
+        torch.testing.assert_close(found[-1][1], (losses * WEIGHT).sum(dim=1).detach())
+    torch.testing.assert_close(*found)
+
+
+def test_every_batch_comes_with_its_slope() -> None:
+    """Of ragged clients, so that some samples are padding."""
+    samples = toy_experiment("fedavg").engine.samples
+    batches = [
+        batch for drawn in Rows((Party(samples, np.array([0, 3, 5]), 2, "train"),)).batches(4, 2, 7) for batch in drawn
+    ]
+    assert any((batch.weight == 0).any() for batch in batches)
+    for batch in batches:
+        assert batch.slope is not None
+        assert torch.equal(batch.slope, slope_of(batch.y, batch.weight, samples.task.classes))
+
+
+@pytest.mark.parametrize("method", ["fedavg", "perfedavg"])
+def test_when_losses_are_added_up_changes_nothing(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After every gradient, or after all of a visit; clients have different numbers of steps."""
+    found, losses = [], []
+    for most in (1, 10**9):
+        monkeypatch.setattr("panacea.engines.gradients._MOST_NOTED", {"cpu": most})
+        experiment = toy_experiment(method, rounds=3, local_epochs=2)
+        losses.append([report.loss for report in play(experiment, 3)])
+        found.append(trajectory(experiment))
+    assert largest_difference(*found) == 0
+    np.testing.assert_allclose(*losses, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("scores", "loss"),
+    [
+        ([0.0, -math.inf, 0.0], math.log(2)),  # another class is impossible: nothing is wrong
+        ([-math.inf, 0.0, 0.0], math.inf),
+        ([math.nan, 0.0, 0.0], math.nan),
+        ([0.0, math.inf, 0.0], math.nan),
+    ],
+)
+def test_a_loss_that_is_no_number_is_seen(scores: list[float], loss: float) -> None:
+    """The label is class 0 and nothing depends on the inputs; one client has less than a batch."""
+    fed = federation(labels((2,)), train=(3, 9))
+    fed = dataclasses.replace(fed, y=torch.zeros_like(fed.y))
+    engine = engine_of("vectorised", nn.Linear(2, 3), fed, steps=1)
+    engine.target.initial.copy_(torch.tensor([0.0] * 6 + scores))  # weights, then biases
+    _, (report,) = run(FedAvg(), engine, fed, 1)
+    assert report.loss == pytest.approx(loss, nan_ok=True)
+
+
+def test_a_method_may_look_at_a_part_of_a_batch() -> None:
+    """Its losses have another shape than those that wait to be added up; each counts."""
+    experiment = toy_experiment("fedavg")
+    engine, ids = experiment.engine, np.array([3, 5])
+    assert isinstance(engine, VectorisedEngine)
+    rows = Rows((Party(engine.samples, ids, 1, "train"),))
+    ((batch,),) = rows.batches(1, 1, 7)
+    half = Batch(batch.x[:, :3], batch.y[:, :3], torch.full_like(batch.weight[:, :3], 1 / 3))
+    params, losses = experiment.target.initial.repeat(2, 1), []
+    for given in ([batch], [half], [batch, half]):
+        grad = RowGradient(engine, torch.zeros(2, 0, dtype=torch.float64), rows, np.array([len(given)] * 2))
+        for one in given:
+            grad(params, one)
+        grad.stepped = grad.calls, 0
+        losses.append(grad.mean_loss())
+    torch.testing.assert_close(losses[2], (losses[0] + losses[1]) / 2)
