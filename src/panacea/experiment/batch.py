@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from panacea.errors import RequestError
 from panacea.experiment.config import ExperimentConfig
+from panacea.experiment.gpu_service import gpu_shared_by_processes
 from panacea.experiment.interrupt import Interrupted
 
 if TYPE_CHECKING:
@@ -129,7 +131,8 @@ def run_batch(
         return run_on_cluster(jobs, cluster, workers, listener, stop, pages, given)
     listener.on_start(jobs)
     count = min(workers or (1 if nested else available_cores()), len(jobs))  # Ray's workers have the cores already
-    if workers is None and any(config.device != "cpu" for config in configs) and _GPU.exists():
+    on_gpu = any(config.device != "cpu" for config in configs) and _GPU.exists()
+    if workers is None and on_gpu:
         count = min(count, len(grouped(configs, 1)), _GPU_PROCESSES)  # a GPU gains by rows, not by processes
     groups = grouped(configs, count)
     if count <= 1:
@@ -139,7 +142,8 @@ def run_batch(
             return _run_here(jobs, groups, listener, stop, pages, given)
     from panacea.experiment._crew import run_in_processes  # noqa: PLC0415  (only where there are several)
 
-    return run_in_processes(jobs, groups, count, listener, stop, pages, given)
+    with gpu_shared_by_processes() if on_gpu else nullcontext():
+        return run_in_processes(jobs, groups, count, listener, stop, pages, given)
 
 
 def available_cores() -> int:
