@@ -21,6 +21,7 @@ from panacea.methods import FedAvg
 
 from .build import engine_of, everything, federation, labels, run, seeded
 from .networks import mlp
+from .test_slopes import slope_of
 from .test_tracing import NETWORKS, arguments, engine
 
 pytestmark = pytest.mark.filterwarnings("ignore:local steps compiled")
@@ -62,7 +63,10 @@ def test_padding_changes_nothing(name: str, rows: int, size: int, uncompiled: li
     """With dropout's streams, BatchNorm's statistics and padded samples."""
     plain, made = engine(name, False), compiled(name)
     given = arguments(plain, rows, size)
-    for changed in (given, [*given[:6], None], [*given[:4], torch.full_like(given[4], 1 / size), given[5], None]):
+    ways = [given, [*given[:6], None], [*given[:4], torch.full_like(given[4], 1 / size), given[5], None]]
+    if plain.target.task.kind == "classification":
+        ways += [[*one[:4], slope_of(given[3], one[4], plain.target.task.classes), *one[5:]] for one in ways]
+    for changed in ways:
         found, expected = made.kernel(*changed), plain.kernel(*changed)
         assert [f.shape for f in found] == [e.shape for e in expected]
         assert agree(found, expected)

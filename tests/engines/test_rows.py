@@ -44,7 +44,7 @@ def test_batches_of_two_parties_are_those_of_each() -> None:
 
 def test_stretches_of_equal_length(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is captured needs one length; the steps are the same."""
-    rows = Rows((Party(toy_experiment("fedavg").engine.samples, np.array([1, 2, 3]), 1, "train"),))
+    rows = Rows((Party(toy_experiment("fedavg").engine.samples, np.array([1, 2, 3]), 1, "train"),), sloped=True)
     whole = list(rows.batches(12, 1, 7))
     batch = whole[0][0]
     assert batch.slope is not None

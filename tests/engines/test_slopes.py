@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
+from panacea.core.local import Local
 from panacea.core.types import Batch
 from panacea.data.task import Task
 from panacea.engines.gradients import RowGradient
@@ -19,7 +22,8 @@ from panacea.methods import FedAvg
 from panacea.models.target import objective, weighed
 from tests.toy import largest_difference, play, toy_experiment, trajectory
 
-from .build import engine_of, federation, labels, run
+from .build import engine_of, federation, labels, run, seeded
+from .networks import mlp
 
 TASK = Task("classification", (4,), (), 3)
 LABELS = torch.tensor([[0, 2, 1, 1], [2, 0, 2, 0]])
@@ -55,12 +59,24 @@ def test_every_batch_comes_with_its_slope() -> None:
     """Of ragged clients, so that some samples are padding."""
     samples = toy_experiment("fedavg").engine.samples
     batches = [
-        batch for drawn in Rows((Party(samples, np.array([0, 3, 5]), 2, "train"),)).batches(4, 2, 7) for batch in drawn
+        batch
+        for drawn in Rows((Party(samples, np.array([0, 3, 5]), 2, "train"),), sloped=True).batches(4, 2, 7)
+        for batch in drawn
     ]
     assert any((batch.weight == 0).any() for batch in batches)
     for batch in batches:
         assert batch.slope is not None
         assert torch.equal(batch.slope, slope_of(batch.y, batch.weight, samples.task.classes))
+
+
+def test_slopes_are_made_where_they_pay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three rows of seven samples in two classes; a loop over clients has no use for them at all."""
+    samples = toy_experiment("fedavg").engine.samples
+    rows = Rows((Party(samples, np.array([0, 3, 5]), 2, "train"),), sloped=True)
+    for most, there in ((42, True), (41, False)):
+        monkeypatch.setattr("panacea.engines.rows._SLOPED", {"cpu": most})
+        assert all((batch.slope is not None) is there for (batch,) in rows.batches(4, 1, 7))
+    assert all(batch.slope is None for (batch,) in samples.batches(np.array([0, 3]), 2, "train", 4, 1, 7))
 
 
 @pytest.mark.parametrize("method", ["fedavg", "perfedavg"])
@@ -95,13 +111,45 @@ def test_a_loss_that_is_no_number_is_seen(scores: list[float], loss: float) -> N
     assert report.loss == pytest.approx(loss, nan_ok=True)
 
 
+class Changing(FedAvg):
+    """A method that changes its batches."""
+
+    def __init__(self, change: Callable[[Batch], Batch]) -> None:
+        super().__init__()
+        self.change = change
+
+    def step(self, carry: Any, download: Any, client: Any, batches: tuple[Batch, ...], local: Local) -> Any:
+        return super().step(carry, download, client, tuple(map(self.change, batches)), local)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda batch: dataclasses.replace(batch, weight=2 * batch.weight),
+        lambda batch: dataclasses.replace(batch, y=(batch.y + 1) % 3),
+        lambda batch: dataclasses.replace(batch, x=-batch.x),
+    ],
+)
+def test_a_method_may_change_its_batches(change: Callable[[Batch], Batch]) -> None:
+    """What was known of a batch is not known of another one."""
+    fed, found, losses = federation(labels((5,))), [], []
+    for name, method in (("sequential", Changing(change)), ("vectorised", Changing(change)), ("vectorised", FedAvg())):
+        state, reports = run(method, engine_of(name, seeded(mlp), fed), fed, 3)
+        found.append(state.server.params)
+        losses.append([report.loss for report in reports])
+    torch.testing.assert_close(found[0], found[1], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-12)
+    assert float((found[1] - found[2]).abs().max()) > 1e-3
+
+
 def test_a_method_may_look_at_a_part_of_a_batch() -> None:
     """Its losses have another shape than those that wait to be added up; each counts."""
     experiment = toy_experiment("fedavg")
     engine, ids = experiment.engine, np.array([3, 5])
     assert isinstance(engine, VectorisedEngine)
-    rows = Rows((Party(engine.samples, ids, 1, "train"),))
+    rows = Rows((Party(engine.samples, ids, 1, "train"),), sloped=True)
     ((batch,),) = rows.batches(1, 1, 7)
+    assert batch.slope is not None
     half = Batch(batch.x[:, :3], batch.y[:, :3], torch.full_like(batch.weight[:, :3], 1 / 3))
     params, losses = experiment.target.initial.repeat(2, 1), []
     for given in ([batch], [half], [batch, half]):

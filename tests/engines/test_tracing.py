@@ -85,6 +85,7 @@ def test_a_traced_kernel_gives_the_same_bits(name: str):
     eager, traced = engine(name, False), engine(name, True)
     for seed in range(4):
         given = arguments(eager, seed=seed)
+        assert not any(result.requires_grad for result in eager.kernel(*given))  # or what is kept would keep its graph
         same = agree if name in MERGED else equal
         assert same(traced.kernel(*given), eager.kernel(*given))
     assert traced.kernel.merging is (name in MERGED)
@@ -281,3 +282,6 @@ def test_agreement_is_relative_to_the_largest_value():
     assert not agree((small,), (small + 1e-10,))
     assert not agree((small,), (small[:1],))
     assert agree((torch.zeros(0),), (torch.zeros(0),))
+    impossible = torch.tensor([1.0, -torch.inf])  # the log-probability of something
+    assert agree((impossible,), (impossible,))
+    assert not agree((impossible * 2,), (impossible,))

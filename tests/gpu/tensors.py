@@ -110,7 +110,10 @@ def _workspace() -> GpuTensor:
     queue = machine.current.number
     if queue not in machine.workspaces:
         machine.workspaces[queue] = GpuTensor(torch.zeros(1))
-    return machine.workspaces[queue]
+    found = machine.workspaces[queue]
+    if capturing() and found.memory.home is not None:
+        raise RuntimeError("a captured graph would go on writing a workspace that is not its own")
+    return found
 
 
 def on_gpu(tree: Any) -> list[GpuTensor]:

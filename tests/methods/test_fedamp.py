@@ -228,6 +228,21 @@ def test_the_median_is_of_all_pairs_heard_whoever_asks() -> None:
         assert torch.equal(method.weights(models[[row]], models, heard, same[[row]], 1)[0], together[row])
 
 
+@pytest.mark.parametrize("heard", [0, 1, 3, 4, 5, 9, 20])
+def test_of_very_many_models_the_median_is_of_some_that_were_heard(heard: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every so-manieth of those heard, at most four: however many others there are, and wherever they stand."""
+    monkeypatch.setattr("panacea.methods.fedamp._PAIRED", 4)
+    generator = torch.Generator().manual_seed(heard)
+    models = torch.randn(20, 3, generator=generator, dtype=torch.float64)
+    known = torch.zeros(20, dtype=torch.bool)
+    known[torch.randperm(20, generator=generator)[:heard]] = True
+    some = models[known][:: max(1, math.ceil(heard / 4))]
+    pairs = torch.cdist(some, some).square()[~torch.eye(len(some), dtype=torch.bool)]
+    expected = float(pairs.median()) if len(pairs) else 1e-30
+    sigma = alone("fedamp", {"sigma_factor": 1.0}, 20, 1)._sigma(models, known)
+    assert float(sigma) == pytest.approx(expected)
+
+
 def test_a_decreasing_step_weakens_the_mixture_and_strengthens_the_pull() -> None:
     models = torch.tensor([[0.0], [1.0]])
     for power, by in ((0.0, 1.0), (0.5, 3.0), (1.0, 9.0)):

@@ -37,8 +37,8 @@ def test_methods(method: str) -> None:
     results = []
     for device, how in (("cpu", "sequential"), ("cuda", "vectorised")):
         experiment = toy_experiment(method, engine=how, device=device, rounds=20)
-        play(experiment, 20)
-        results.append({name: value.cpu() for name, value in trajectory(experiment).items()})
+        losses = torch.tensor([report.loss for report in play(experiment, 20)], dtype=torch.float64)
+        results.append({"losses": losses, **{name: value.cpu() for name, value in trajectory(experiment).items()}})
     assert largest_difference(*results) < 1e-9
 
 
@@ -48,8 +48,8 @@ def test_methods_captured(method: str) -> None:
     results = []
     for device, how in (("cpu", "sequential"), ("cuda", "vectorised")):
         experiment = toy_experiment(method, engine=how, device=device, rounds=6, local_epochs=2)
-        play(experiment, 6)
-        results.append({name: value.cpu() for name, value in trajectory(experiment).items()})
+        losses = torch.tensor([report.loss for report in play(experiment, 6)], dtype=torch.float64)
+        results.append({"losses": losses, **{name: value.cpu() for name, value in trajectory(experiment).items()}})
         if isinstance(experiment.engine, VectorisedEngine):
             assert experiment.engine.graphs is not None
             assert experiment.engine.graphs.graphs
@@ -68,6 +68,9 @@ def test_float32_and_twice_the_same(method: str) -> None:
         flat = {"data": "fl60", "method": method, "rounds": 20, **keys, **_CALM.get(method, {})}
         experiment = Experiment(build_config(flat))
         run_experiment(experiment)
+        if isinstance(experiment.engine, VectorisedEngine):
+            assert experiment.engine.graphs is not None
+            assert not experiment.engine.graphs.hopeless
         assert experiment.history.last is not None
         metrics.append(experiment.history.last.test.metric)
     assert metrics[1].tolist() == metrics[2].tolist()

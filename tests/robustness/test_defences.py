@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from panacea.core.method import Method, Model
+from panacea.core.round import run_round
 from panacea.core.screening import Judged, refuse, screen
 from panacea.core.types import Cohort
 from panacea.data.load import load_keys, resolve_keys
@@ -95,6 +96,28 @@ def test_screening_remembers_what_it_accepted() -> None:
         memory, after, _ = updates_after("screen", judged([[2.0]] * 4), memory)
     assert after.reasons == {}
     assert memory.latest.tolist() == [2.0] * 200
+
+
+def test_where_nothing_moved_nothing_is_too_long() -> None:
+    """And where there are few: clients that train nothing at first would shut out all others for ever."""
+    memory = None
+    for _ in range(6):
+        memory, after, _ = updates_after("screen", judged([[0.0]] * 10), memory)
+        assert after.reasons == {}
+    _, after, _ = updates_after("screen", judged([[1.0], [0.0]]), memory)
+    assert after.reasons == {}
+
+
+def test_what_screening_remembers_is_in_a_checkpoint() -> None:
+    """Also the largest median: its latest lengths alone would not do."""
+    one, two = (toy_experiment("fedavg", defence="screen", rounds=40, cohort=4) for _ in range(2))
+    for _ in range(20):
+        cohort = one.cohort(one.state.round + 1)
+        one.state, _ = run_round(one.method, one.state, cohort, one.engine, None, one.defence)
+    two.restore(one.to_checkpoint())
+    assert float(one.state.memory.largest) > 0
+    for name in ("latest", "largest"):
+        assert torch.equal(getattr(two.state.memory, name).nan_to_num(), getattr(one.state.memory, name).nan_to_num())
 
 
 def test_screening_does_not_shut_out_those_that_still_learn() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -66,15 +66,22 @@ class Batch:
         weight: ``[..., B]``: sums to one over a client's batch: 1 / samples each, or by observed values where some are
             missing; 0 for padding.
         present: ``[..., B]`` bool, False for padding; None where no row has any.
-        slope: ``[..., classes, B]``, where an engine has it at hand: the gradient of the weighted cross-entropy with
-            respect to log-probabilities, ``-weight`` at the label and 0 elsewhere. No model is needed to know it.
+        slope: ``[..., classes, B]`` or None: the gradient of the weighted cross-entropy with respect to
+            log-probabilities, ``-weight`` at the label and 0 elsewhere, for which no model is needed. It belongs to
+            these labels and weights: a batch that `dataclasses.replace` makes of this one has none.
     """
 
     x: Tensor
     y: Tensor
     weight: Tensor
     present: Tensor | None = None
-    slope: Tensor | None = None
+    slope: Tensor | None = field(default=None, init=False)
+
+    def with_slope(self, slope: Tensor) -> Batch:
+        """The same samples."""
+        made = replace(self)
+        object.__setattr__(made, "slope", slope)
+        return made
 
 
 @dataclass(frozen=True)

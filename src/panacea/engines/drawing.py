@@ -25,7 +25,7 @@ from panacea.engines.rows import Rows, Stretch
 __all__ = ["DrawGraphs"]
 
 _MOST_KINDS = 16
-_MOST_BYTES = 64 * 2**20  # of a visit's inputs; where there are more, launching is the least of it
+_MOST_BYTES = 64 * 2**20  # of a visit's samples; where there are more, launching is the least of it
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class _DrawGraph:
         with captured_in(self.graph, warm_up=self._drawn):
             x, y = self._drawn()
         equal = x.new_full((1,), 1 / shape.width, dtype=rows.parties[0].samples.dtype)
-        self.stretch = Stretch(x, y, equal.expand(x.shape[:4]), None, rows.parties[0].samples.task.classes)
+        self.stretch = Stretch(x, y, equal.expand(x.shape[:4]), None, rows.classes(shape.width))
 
     def _drawn(self) -> tuple[Tensor, Tensor]:
         shape = self.shape
@@ -96,7 +96,7 @@ def _captured_shape(rows: Rows, steps: int, draws: int, batch_size: int) -> _Sha
     counts = np.concatenate([p.samples.counts("train", p.ids) for p in rows.parties])
     first, n = rows.parties[0].samples, int(counts[0])
     width = min(batch_size, n)
-    one = draws * steps * len(counts) * width * first.input_bytes
+    one = draws * steps * len(counts) * width * rows.sample_bytes(width)
     fixed = drawn_at_once(n, width) and not first.task.missing and not any(p.samples.marked for p in rows.parties)
     return _Shape(n, steps, draws, width) if fixed and one <= _MOST_BYTES and bool((counts == n).all()) else None
 

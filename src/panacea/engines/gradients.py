@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Arguments", "RowGradient"]
 
-_MOST_NOTED = {"cpu": 1 << 16, "cuda": 1 << 22}  # numbers that wait to be added up; on a CPU they stay in its cache
+_MOST_NOTED = {"cpu": 1 << 14, "cuda": 1 << 22}  # numbers that wait to be added up; on a CPU they stay in its cache
 
+# parameters, statistics, x, y, weight or slope (see `panacea.models.target.weighed`), key, mask
 Arguments: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None, Tensor | None]
 
 
@@ -118,8 +119,8 @@ class RowGradient:
         key = None if self.keys is None else (self.keys[rows] + place) & (2**63 - 1)
         needed = target.statistics_layout.names or self.engine.forward.kind == "loop"
         mask = batch.present.to(params.dtype) if batch.present is not None and needed else None
-        weight = batch.weight if batch.slope is None else batch.slope
-        return params.detach().contiguous(), self.statistics[rows], batch.x, batch.y, weight, key, mask
+        along = batch.weight if batch.slope is None else batch.slope
+        return params.detach().contiguous(), self.statistics[rows], batch.x, batch.y, along, key, mask
 
     def _count(self, calls: int) -> None:
         self.calls += calls

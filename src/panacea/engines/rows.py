@@ -22,7 +22,8 @@ from panacea.engines.base import Samples
 
 __all__ = ["Party", "Rows", "Stretch", "largest_divisor"]
 
-_GATHER_BYTES = {"cpu": 32 * 2**20, "cuda": 2**30}  # inputs (and slopes) of several steps in one call, up to this much
+_GATHER_BYTES = {"cpu": 32 * 2**20, "cuda": 2**30}  # of several steps' samples, gathered in one call up to this much
+_SLOPED = {"cpu": 2560, "cuda": 1 << 17}  # log-probabilities in a step: of more, picking by label touches less memory
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class Stretch:
         y: ``[steps, draws, rows, B, *outputs]``.
         weight: ``[steps, draws, rows, B]``, see `Batch`.
         present: ``[rows, B]`` bool, or None where no row has padding.
-        classes: that labels may name; 0 where targets are no labels.
+        classes: of which batches get slopes; 0 where they get none.
     """
 
     x: Tensor
@@ -64,21 +65,40 @@ class Stretch:
         """One tuple of batches for every step."""
         draws = self.x.shape[1]
         xs, ys, weights = (values.flatten(0, 1).unbind(0) for values in (self.x, self.y, self.weight))
-        slopes = [None] * len(xs) if self.classes == 0 else self._slopes().flatten(0, 1).unbind(0)
-        each = [Batch(x, y, weight, self.present, s) for x, y, weight, s in zip(xs, ys, weights, slopes, strict=True)]
+        each = [Batch(x, y, weight, self.present) for x, y, weight in zip(xs, ys, weights, strict=True)]
+        if self.classes:
+            slopes = self._slopes().flatten(0, 1).unbind(0)
+            each = [batch.with_slope(slope) for batch, slope in zip(each, slopes, strict=True)]
         yield from (tuple(each[i : i + draws]) for i in range(0, len(each), draws))
 
     def _slopes(self) -> Tensor:
         """``[steps, draws, rows, classes, B]``, see `Batch`: of all steps at once, not again in every one."""
-        zeros = self.weight.new_zeros((*self.y.shape[:-1], self.classes, self.y.shape[-1]))
-        return zeros.scatter_(-2, self.y.unsqueeze(-2), -self.weight.unsqueeze(-2))
+        classes = torch.arange(self.classes, device=self.y.device).unsqueeze(-1)
+        return torch.where(self.y.unsqueeze(-2) == classes, -self.weight.unsqueeze(-2), 0.0)
 
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of one call, party after party."""
+    """The rows of one call, party after party.
+
+    Attributes:
+        parties: theirs.
+        sloped: whether batches get slopes where these pay.
+    """
 
     parties: tuple[Party, ...]
+    sloped: bool = False
+
+    def classes(self, width: int) -> int:
+        """See `Stretch`, for batches of `width` samples."""
+        first = self.parties[0].samples
+        numbers = sum(len(party.ids) for party in self.parties) * width * first.task.classes
+        return first.task.classes if self.sloped and numbers <= _SLOPED[first.device.type] else 0
+
+    def sample_bytes(self, width: int) -> int:
+        """Of one sample in a stretch: its input and its slope."""
+        first = self.parties[0].samples
+        return first.input_bytes + self.classes(width) * first.dtype.itemsize
 
     @property
     def slices(self) -> list[slice]:
@@ -106,14 +126,14 @@ class Rows:
         else:
             present = on_device(real, first.device)
             equal = on_device(real / real.sum(axis=1, keepdims=True), first.device, first.dtype)
-        one = draws * len(real) * width * (first.input_bytes + first.task.classes * first.dtype.itemsize)
+        one = draws * len(real) * width * self.sample_bytes(width)
         length = max(1, min(steps, _GATHER_BYTES[first.device.type] // max(1, one)))
         length = largest_divisor(steps, length) if even else length
         for begin in range(0, steps, length):
             x, y = self.gathered(places[begin : begin + length])
             missing = first.task.missing
             weight = first.shares(y, present) if missing else equal.expand(*x.shape[:2], *equal.shape)
-            yield Stretch(x, y, weight, present, first.task.classes)
+            yield Stretch(x, y, weight, present, self.classes(width))
 
     def keys(self, draw: int) -> Keys:
         """``[rows]``: of the rows' streams of batches."""

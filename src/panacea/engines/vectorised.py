@@ -40,7 +40,8 @@ class VectorisedEngine:
             a GPU's memory turns out to be too small for it.
         forward: how the network is run for many clients (`batched`, `vmap` or `loop`).
         most: rows in one call of local training where they are better taken one after the other; None for a block.
-        kernel: gradient, loss and new statistics of a block: `_block_gradient`, as straight-line code when `traced`.
+        kernel: gradient, losses' parts and new statistics of a block: `_block_gradient`, as straight-line code when
+            `traced`.
         graphs: captured local steps, on a GPU.
         draws: captured drawings of their batches.
         precision: of matrix products.
@@ -183,7 +184,7 @@ class VectorisedEngine:
 
     def _launch_rows(self, pieces: Sequence[Request]) -> Begun:
         """Local training of all these rows."""
-        method, rows = pieces[0].method, Rows(tuple(piece.party for piece in pieces))
+        method, rows = pieces[0].method, Rows(tuple(piece.party for piece in pieces), sloped=True)
         counts = np.concatenate([piece.counts for piece in pieces])
         names, device = ("downloads", "kept", "statistics"), self.samples.device
         downloads, kept, statistics = (placed(stacked([getattr(p, name) for p in pieces]), device) for name in names)

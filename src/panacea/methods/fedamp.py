@@ -92,8 +92,12 @@ class FedAmp(MessagePassing):
         p = self.parameters
         if p.sigma != "median":
             return torch.full_like(others[0, 0], max(p.sigma, 1e-30))
-        every = slice(None, None, -(-len(others) // _PAIRED) or 1)
-        some, heard = others[every], known[every]
+        count, most = known.sum(), min(len(others), _PAIRED)  # the host does not know how many, and need not wait
+        places = torch.arange(most, device=known.device) * (
+            (count + most - 1) // most
+        )  # every so-manieth of those heard
+        order = known.to(torch.int8).argsort(descending=True, stable=True)
+        some, heard = others[order[places.clamp_max(len(others) - 1)]], places < count
         counted = (heard & heard.unsqueeze(1)).fill_diagonal_(False)
         distances = torch.where(counted, _squared_distances(some, some), torch.nan)
         middle = distances.flatten().nanmedian().nan_to_num()  # 0 where nobody was heard
