@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from panacea.data.task import Task
-from panacea.engines.tracing import TracedKernel, agree, record
+from panacea.engines.tracing import TracedKernel, agree, as_straight_line, record
 from panacea.engines.vectorised import VectorisedEngine
 from panacea.methods import FedAvg, FedProx
 from panacea.models import GruSeq2Seq, Mlp
@@ -285,3 +285,19 @@ def test_agreement_is_relative_to_the_largest_value():
     impossible = torch.tensor([1.0, -torch.inf])  # the log-probability of something
     assert agree((impossible,), (impossible,))
     assert not agree((impossible * 2,), (impossible,))
+
+
+def test_negations_are_taken_into_what_uses_them():
+    """With the same bits, signs of zeros included."""
+
+    def function(a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
+        return a + b.neg(), (a * b).neg() + b, a.neg() * -2, a.neg() * b, torch.add(a, b.neg(), alpha=3), a.neg() + 1
+
+    a, b = torch.tensor([0.0, -0.0, 1.5, -7.0]), torch.tensor([0.0, 0.0, 1.5, torch.inf])
+    module = record(function, (a, b))
+    assert module is not None
+    run = as_straight_line(module)
+    found, expected = run(a, b), function(a, b)
+    assert all(x.numpy().tobytes() == y.numpy().tobytes() for x, y in zip(found, expected, strict=True))
+    left = sum(node.target is torch.ops.aten.neg.default for node in module.graph.nodes)
+    assert left == 3  # of the last three

@@ -11,7 +11,7 @@ import torch
 
 from panacea.data.federation import Federation
 from panacea.engines.drawing import DrawGraphs
-from panacea.engines.layers import gru_cell
+from panacea.engines.gru import gates_of, gru_cell
 from panacea.engines.rows import Party, Rows
 from panacea.engines.vectorised import VectorisedEngine
 from panacea.experiment import experiment as experiment_module
@@ -184,7 +184,7 @@ def test_gates_by_the_gpus_own_kernel() -> None:
         torch.manual_seed(0)
         given = [torch.randn(*shape, dtype=torch.float64) for shape in ((3, 4, 2), (3, 4, 5), (3, 15, 2), (3, 15, 5))]
         given = [one.to(device).requires_grad_() for one in (*given, *torch.randn(2, 3, 15, dtype=torch.float64))]
-        state = gru_cell(*given[:4], given[4], given[5])
+        state = gru_cell(*given[:2], gates_of(*given[2:]))
         first = torch.autograd.grad(state.square().sum(), given, create_graph=True)
         second = torch.autograd.grad(sum((one.square().sum() for one in first), state.new_zeros(())), given)
         found.append([one.detach().cpu() for one in (state, *first, *second)])

@@ -17,6 +17,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, fx, nn
 
 from panacea.engines import layers
+from panacea.engines.gru import Gates, gates_of, gru, gru_cell, is_plain_gru
 from panacea.engines.pooling import pool_before_relu
 from panacea.models.stateful import MaskedBatchNorm, StreamDropout, dropout
 from panacea.models.target import TargetModel
@@ -75,6 +76,7 @@ class _Rewriter:
         self.graph = fx.Graph()
         self.value: dict[fx.Node, fx.Node] = {}
         self.layout: dict[fx.Node, str] = {}
+        self.gates: dict[str, fx.Node] = {}
         self.vectors: set[fx.Node] = set()  # values known to be one vector per sample
 
     def run(self) -> Callable[..., Tensor]:
@@ -187,19 +189,26 @@ class _Rewriter:
             new = self._call(_bound(layers.embedding, module), self._as_folded(source), affine[0], self.rows)
             self._set(node, new, "folded")
         elif isinstance(module, nn.GRUCell):
-            own = self._own(path, module, *_GRU_NAMES)
             state = self._hidden(node)
             hidden = None if state is None else self._as_rows(state)
-            self._set(node, self._call(_row_gru_cell, self._as_rows(source), hidden, *own), "rows")
-        elif layers.is_plain_gru(module):
-            names = [f"{name}_l{depth}" for depth in range(int(module.num_layers)) for name in _GRU_NAMES]  # type: ignore[arg-type]
+            gates = self._gates(path, module, "")
+            self._set(node, self._call(_row_gru_cell, self._as_rows(source), hidden, gates), "rows")
+        elif is_plain_gru(module):
             state = self._hidden(node)
             hidden = None if state is None else self._as_folded(state)
-            own = self._own(path, module, *names)
-            new = self._call(_bound(_row_gru, module), self._as_folded(source), self.rows, hidden, *own)
+            depths = range(int(module.num_layers))  # type: ignore[arg-type]
+            each = [self._gates(path, module, f"_l{depth}") for depth in depths]
+            new = self._call(_bound(_row_gru, module), self._as_folded(source), self.rows, hidden, *each)
             self._set(node, new, "folded")
         else:
             raise Unsupported(f"layer '{path}' ({type(module).__name__}) has no batched form")
+
+    def _gates(self, path: str, module: nn.Module, suffix: str) -> fx.Node:
+        """A recurrent layer's weights as its steps use them, made once however often the layer is called."""
+        key = path + suffix
+        if key not in self.gates:
+            self.gates[key] = self._call(gates_of, *self._own(path, module, *(name + suffix for name in _GRU_NAMES)))
+        return self.gates[key]
 
     def _hidden(self, node: fx.Node) -> fx.Node | None:
         state = node.args[1] if len(node.args) > 1 else node.kwargs.get("hx")
@@ -273,15 +282,15 @@ def _row_batch_norm(layer: MaskedBatchNorm) -> Callable[..., Tensor]:
     return call
 
 
-def _row_gru_cell(x: Tensor, h: Tensor | None, *own: Tensor) -> Tensor:
-    state = x.new_zeros((*x.shape[:-1], own[1].shape[-1])) if h is None else h
-    return layers.gru_cell(x, state, *own)
+def _row_gru_cell(x: Tensor, h: Tensor | None, gates: Gates) -> Tensor:
+    state = x.new_zeros((*x.shape[:-1], gates.state.shape[-2] // 3)) if h is None else h
+    return gru_cell(x, state, gates)
 
 
 def _row_gru(x: Tensor, rows: int, h: Tensor | None, *rest: Any) -> tuple[Tensor, Tensor]:
-    *own, layer = rest
+    *gates, layer = rest
     x = x if layer.batch_first else x.transpose(0, 1)
     hidden = None if h is None else layers.split_rows(h, rows, at=1)
-    out, last = layers.gru(layers.split_rows(x, rows), hidden, [own[i : i + 4] for i in range(0, len(own), 4)])
+    out, last = gru(layers.split_rows(x, rows), hidden, gates)
     out = layers.fold(out)
     return out if layer.batch_first else out.transpose(0, 1), layers.fold(last, 1)

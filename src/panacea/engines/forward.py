@@ -22,7 +22,7 @@ from torch.func import functional_call, vmap
 
 from panacea.core.records import tree_map, tree_stack
 from panacea.engines.batching import Unsupported, trace_batched
-from panacea.engines.layers import PlainGru, PlainGruCell, is_plain_gru
+from panacea.engines.gru import PlainGru, PlainGruCell, is_plain_gru
 from panacea.errors import unknown
 from panacea.models.target import Given, TargetModel
 

@@ -1,4 +1,4 @@
-"""Layers with a set of weights per row: what `nn.Linear`, `nn.Conv2d`, `nn.GRU` ... do, for many clients in one call.
+"""Layers with a set of weights per row: what `nn.Linear`, `nn.Conv2d` ... do, for many clients in one call.
 
 Shapes: R rows (clients), B samples per row. A tensor is either *rows* ``[R, B, ...]`` or *folded* ``[R*B, ...]``;
 weights always have the leading R. Each function equals a loop over rows of torch's own layer (tested).
@@ -6,7 +6,7 @@ weights always have the leading R. Each function equals a loop over rows of torc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -14,14 +14,10 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 __all__ = [
-    "PlainGru",
-    "PlainGruCell",
     "conv",
     "embedding",
     "fold",
     "group_norm",
-    "gru",
-    "gru_cell",
     "layer_norm",
     "linear",
     "split_rows",
@@ -169,114 +165,3 @@ def embedding(x: Tensor, weight: Tensor, rows: int, layer: nn.Embedding) -> Tens
         weight = torch.where(padding, weight.detach(), weight)
     index = x.reshape(rows, -1) + torch.arange(rows, device=x.device).unsqueeze(1) * weight.shape[1]
     return F.embedding(index, fold(weight)).reshape((*x.shape, -1))
-
-
-def gru_cell(x: Tensor, h: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None, b_hh: Tensor | None) -> Tensor:
-    """One GRU step: ``x [..., B, I], h [..., B, H]``, weights ``[..., 3H, I | H]``, biases ``[..., 3H]``."""
-    return _gates(_gate(x, w_ih, b_ih), h, w_hh, b_hh)
-
-
-def _gate(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    turned = weight.transpose(-1, -2)
-    if bias is None:
-        return x @ turned
-    return torch.baddbmm(bias.unsqueeze(-2), x, turned) if x.dim() == 3 else x @ turned + bias.unsqueeze(-2)
-
-
-def _gates(from_input: Tensor, h: Tensor, w_hh: Tensor, b_hh: Tensor | None) -> Tensor:
-    """torch's GRU: r = s(a_r + b_r), z = s(a_z + b_z), n = tanh(a_n + r b_n), h <- n + z (h - n)."""  # noqa: D403
-    size = h.shape[-1]
-    from_state = _gate(h, w_hh, b_hh)
-    if h.is_cuda and h.dim() == 3:
-        return _gates_on_gpu(from_input, from_state, h)
-    # the backward pass of a split is one join; that of a slice writes zeros first and is added to the others
-    input_both, input_new = from_input.split((2 * size, size), dim=-1)
-    state_both, state_new = from_state.split((2 * size, size), dim=-1)
-    reset, update = torch.sigmoid(input_both + state_both).split(size, dim=-1)
-    new = torch.tanh(input_new + reset * state_new)
-    return torch.lerp(new, h.to(new.dtype), update)  # the first state is exact even where the rest is not
-
-
-def _gates_on_gpu(from_input: Tensor, from_state: Tensor, h: Tensor) -> Tensor:
-    """The same, ``[R, B, 3H], [R, B, 3H], [R, B, H]``, by the kernel of torch's own cell.
-
-    It takes one launch, and one in the backward pass; the formulas take one for every operation in them.
-    """
-    gates = fold(from_input), fold(from_state), fold(h.to(from_state.dtype))
-    return split_rows(torch.ops.aten._thnn_fused_gru_cell(*gates)[0], h.shape[0])
-
-
-def _input_gates(x: Tensor, weight: Tensor, bias: Tensor | None) -> Iterable[Tensor]:
-    """The inputs' share of the gates, ``[..., B, T, I] -> T x [..., B, 3H]``.
-
-    On a GPU one product serves all time steps; on a CPU that of one step is still in the cache when it is used.
-    """
-    if x.is_cuda:
-        together: Tensor = _gate(x.flatten(-3, -2), weight, bias).unflatten(-2, x.shape[-3:-1])
-        return together.unbind(-2)
-    return (_gate(step, weight, bias) for step in x.unbind(-2))
-
-
-def gru(x: Tensor, h: Tensor | None, weights: list[list[Tensor | None]]) -> tuple[Tensor, Tensor]:
-    """Stacked GRU layers with leading dims ``...``.
-
-    Args:
-        x: ``[..., B, T, I]``.
-        h: ``[layers, ..., B, H]`` or None for zeros.
-        weights: per layer w_ih, w_hh, b_ih, b_hh.
-
-    Returns:
-        outputs ``[..., B, T, H]`` and last states ``[layers, ..., B, H]``.
-    """
-    last = []
-    for depth, (w_ih, w_hh, b_ih, b_hh) in enumerate(weights):
-        assert w_ih is not None
-        assert w_hh is not None
-        lead = x.shape[:-2]
-        state = x.new_zeros((*lead, w_hh.shape[-1])) if h is None else h[depth]
-        outputs = []
-        for gate in _input_gates(x, w_ih, b_ih):
-            state = _gates(gate, state, w_hh, b_hh)
-            outputs.append(state)
-        x = torch.stack(outputs, dim=-2)
-        last.append(state)
-    return x, torch.stack(last)
-
-
-class PlainGruCell(nn.Module):
-    """`nn.GRUCell` from plain operations with torch's parameter names."""
-
-    def __init__(self, original: nn.GRUCell) -> None:
-        super().__init__()
-        for name, parameter in original.named_parameters(recurse=False):
-            self.register_parameter(name, parameter)
-        self.size = original.hidden_size
-
-    def forward(self, x: Tensor, h: Tensor | None = None) -> Tensor:
-        """``[B, I], [B, H] -> [B, H]``."""
-        own = (getattr(self, name, None) for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"))
-        return gru_cell(x, x.new_zeros((*x.shape[:-1], self.size)) if h is None else h, *own)  # type: ignore[arg-type]
-
-
-class PlainGru(nn.Module):
-    """`nn.GRU` from plain operations with torch's parameter names; unlike it, it can be vmapped in every mode."""
-
-    def __init__(self, original: nn.GRU) -> None:
-        super().__init__()
-        for name, parameter in original.named_parameters(recurse=False):
-            self.register_parameter(name, parameter)
-        self.layers, self.bias, self.batch_first = original.num_layers, original.bias, original.batch_first
-        self.input_size, self.hidden_size, self.num_layers = original.input_size, original.hidden_size, self.layers
-
-    def forward(self, x: Tensor, h: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """``[B, T, I]`` (or ``[T, B, I]`` unless batch_first)."""
-        x = x if self.batch_first else x.transpose(0, 1)
-        names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-        weights = [[getattr(self, f"{name}_l{d}", None) for name in names] for d in range(self.layers)]
-        out, last = gru(x, h, weights)
-        return out if self.batch_first else out.transpose(0, 1), last
-
-
-def is_plain_gru(module: nn.Module) -> bool:
-    """Whether `PlainGru` covers this module: one direction, no projection, no dropout between layers."""
-    return isinstance(module, nn.GRU) and not module.bidirectional and not (module.dropout and module.num_layers > 1)

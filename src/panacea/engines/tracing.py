@@ -82,6 +82,7 @@ def record(function: Kernel, arguments: tuple[Tensor | None, ...]) -> fx.GraphMo
 
 def as_straight_line(module: fx.GraphModule) -> Kernel:
     """A recorded graph as a Python function that does little else than call torch's kernels."""
+    _without_negations(module.graph)
     for node in list(module.graph.nodes):
         if isinstance(node.target, torch._ops.OpOverload) and node.target._schema.name in _BINDINGS:
             node.target = _BINDINGS[node.target._schema.name]
@@ -91,6 +92,26 @@ def as_straight_line(module: fx.GraphModule) -> Kernel:
     module.recompile()
     run: Kernel = module.forward
     return run
+
+
+def _without_negations(graph: fx.Graph) -> None:
+    """``a + (-b)`` as ``a - b`` and ``(-a) c`` as ``a (-c)``, which are the same bits."""
+    aten = torch.ops.aten
+
+    def negated(value: object) -> bool:
+        return isinstance(value, fx.Node) and value.target is aten.neg.default
+
+    for node in list(graph.nodes):
+        plain = node.target is aten.add.Tensor and not node.kwargs and len(node.all_input_nodes) == 2
+        if plain and any(map(negated, node.args)):
+            kept, turned = sorted(node.args, key=negated)
+            node.target, node.args = aten.sub.Tensor, (kept, turned.args[0])
+        elif (
+            node.target in (aten.mul.Tensor, aten.mul.Scalar)
+            and negated(node.args[0])
+            and isinstance(node.args[1], float | int)
+        ):
+            node.args = node.args[0].args[0], -node.args[1]
 
 
 def _undoes(node: Any, before: Any) -> bool:
