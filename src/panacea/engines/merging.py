@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from torch import Tensor, fx, ops
 
+from panacea.engines.products import product_over_samples
+
 __all__ = ["merge_products"]
 
 _aten = ops.aten
@@ -71,7 +73,7 @@ def _merge_terms(graph: fx.Graph, root: fx.Node, merged: dict[tuple[fx.Node, ...
         return
     left, right = (_side_by_side(graph, tuple(side), merged) for side in zip(*pairs.values(), strict=True))
     with graph.inserting_before(root):
-        total = graph.call_function(_aten.bmm.default, (graph.call_function(_aten.transpose.int, (left, 1, 2)), right))
+        total = graph.call_function(product_over_samples, (left, right))
         _replace(graph, root, list(pairs), total)
 
 
