@@ -47,8 +47,9 @@ def shares(work: Workload, engine: str) -> tuple[float, dict[str, float]]:
         whole = one_round(6)
     found: dict[str, float] = defaultdict(float)
     kind_of = {f"aten::{name}": kind for kind, names in KINDS.items() for name in names}
+    kind_of |= dict.fromkeys(("mkldnn::_linear_pointwise", "panacea::product"), "products")
     for event in recorded.key_averages():
-        if event.key.startswith("aten::"):
+        if event.key.startswith(("aten::", "mkldnn::", "panacea::")):
             found[kind_of.get(event.key, "other operations")] += event.self_cpu_time_total * 1e-6 / whole
     found["outside"] = max(0.0, 1 - sum(found.values()))
     return plain * 1e3, found

@@ -32,7 +32,7 @@ def uncompiled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[fx.Graph
     """All but the compiler: the recorded operations are run as they are. What would have been compiled is listed."""
     made: list[fx.GraphModule] = []
 
-    def keep(module: fx.GraphModule) -> Kernel:
+    def keep(module: fx.GraphModule, inputs: list[Tensor]) -> Kernel:
         made.append(module)
         found: Kernel = module.forward
         return found
@@ -95,11 +95,11 @@ def test_whole_rounds_of_ragged_clients(uncompiled: list[fx.GraphModule]):
         torch.testing.assert_close(results[1][what], results[0][what], rtol=1e-4, atol=1e-4)
 
 
-def failing(module: fx.GraphModule) -> Kernel:
+def failing(module: fx.GraphModule, inputs: list[Tensor]) -> Kernel:
     raise RuntimeError("the compiler is out of order\nand says more")
 
 
-def wrong(module: fx.GraphModule) -> Kernel:
+def wrong(module: fx.GraphModule, inputs: list[Tensor]) -> Kernel:
     def run(*given: Tensor) -> tuple[Tensor, ...]:
         gradient, *rest = module.forward(*given)
         return gradient * 1.01, *rest

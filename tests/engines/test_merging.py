@@ -9,10 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from panacea.engines.products import product_over_samples
+from panacea.engines import products as of_rows
+from panacea.engines.products import PRODUCT, product
 from panacea.engines.tracing import record
 
 Function = Callable[..., tuple[Tensor, ...]]
+TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}
 
 
 def tensors(count: int, *shape: int) -> list[Tensor]:
@@ -25,9 +27,9 @@ def products(function: Function, *given: Tensor) -> int:
     module = record(function, given)
     assert module is not None
     for found, expected in zip(module.forward(*given), function(*given), strict=True):
-        torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(found, expected, rtol=TOLERANCE[expected.dtype], atol=TOLERANCE[expected.dtype])
     found = Counter(node.target for node in module.graph.nodes)
-    left = found[torch.ops.aten.bmm.default] + found[product_over_samples]
+    left = found[torch.ops.aten.bmm.default] + found[PRODUCT] + found[product]
     assert module.meta["merged"] is (left < 5)
     return left
 
@@ -58,6 +60,21 @@ def test_however_they_are_transposed():
         return (sum_of(terms),)
 
     assert products(turned, *P, *Q) <= 2  # a double transposition may stay as it is
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_products_by_either_library(turned: bool, monkeypatch: pytest.MonkeyPatch):
+    """`panacea.engines.products` is given its second factor turned; so may be the whole term."""
+    monkeypatch.setattr(of_rows, "_ONEDNN", True)
+    monkeypatch.setattr(of_rows, "_LEAST", 1)
+    monkeypatch.setattr(of_rows, "_LEAST_COLUMNS", 1)
+
+    def terms(*g: Tensor) -> tuple[Tensor, ...]:
+        pairs = [(p.transpose(1, 2), q.transpose(1, 2)) for p, q in zip(g[:5], g[5:], strict=True)]
+        return (sum_of([product(q, p).transpose(1, 2) if turned else product(p, q) for p, q in pairs]),)
+
+    given = [tensor.float() for tensor in (*P, *Q)]
+    assert products(terms, *given) == 1
 
 
 def test_left_factors_that_are_not_transposed():

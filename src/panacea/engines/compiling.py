@@ -117,7 +117,7 @@ class CompiledKernel:
         try:
             module = record(self.function, arguments)
             if module is not None:
-                run = _compile(module)
+                run = _compile(module, [a for a in arguments if a is not None])
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")  # the compiler's advice to its developers
                     found = replay(run, arguments)
@@ -138,14 +138,25 @@ class CompiledKernel:
         warnings.warn(f"local steps compiled in {seconds:.0f} s, kept in {folder} for the next run", stacklevel=2)
 
 
-def _compile(module: fx.GraphModule) -> Kernel:
-    """Torch's compiler without its checks at every call: our own key is all there is to check."""
-    options: dict[str, str | int | bool | Callable[..., Any]] = {
-        "cpp_wrapper": not torch.cuda.is_available(),  # a captured graph has no use for it
-        "guard_filter_fn": torch.compiler.skip_all_guards_unsafe,
-    }
-    # the generated function, not the module: without checks, all modules would share the code of nn.Module's call
-    run: Kernel = torch.compile(module.forward, fullgraph=True, dynamic=False, options=options)
+def _compile(module: fx.GraphModule, inputs: list[Tensor]) -> Kernel:
+    """Torch's compiler without its checks at every call: our own key is all there is to check.
+
+    On a CPU also without what `torch.compile` puts around it, which takes as long as a call of a small network.
+    """
+    from torch import _inductor as inductor  # noqa: PLC0415  (seconds to import; only when used)
+
+    run: Kernel
+    if inputs[0].is_cuda:  # what calls the kernels does not matter there, for a captured graph replays them without it
+        options: dict[str, str | int | bool | Callable[..., Any]] = {
+            "guard_filter_fn": torch.compiler.skip_all_guards_unsafe
+        }
+        # the generated function, not the module: without checks, all modules would share the code of nn.Module's call
+        run = torch.compile(module.forward, fullgraph=True, dynamic=False, options=options)
+        return run
+    for node in module.graph.nodes:
+        node.meta.clear()  # values noted when it was recorded, which the compiler would take for its own
+    settings = {"config_patches": {"cpp_wrapper": True}}
+    run = inductor.standalone_compile(module, [*inputs], dynamic_shapes="from_example_inputs", options=settings)
     return run
 
 

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from panacea.engines.layers import fold, split_rows
+from panacea.engines.products import product
 
 __all__ = ["Gates", "PlainGru", "PlainGruCell", "gates_of", "gru", "gru_cell", "is_plain_gru"]
 
@@ -88,7 +89,7 @@ def _step(x: Tensor, h: Tensor, gates: Gates) -> Tensor:
 def _gate(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     turned = weight.transpose(-1, -2)
     if bias is None:
-        return torch.bmm(x, turned) if x.dim() == 3 else x @ turned
+        return product(x, weight) if x.dim() == 3 else x @ turned
     return torch.baddbmm(bias.unsqueeze(-2), x, turned) if x.dim() == 3 else x @ turned + bias.unsqueeze(-2)
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from torch import Tensor, fx, ops
 
-from panacea.engines.products import product_over_samples
+from panacea.engines.products import PRODUCT, product
 
 __all__ = ["merge_products"]
 
@@ -73,7 +73,8 @@ def _merge_terms(graph: fx.Graph, root: fx.Node, merged: dict[tuple[fx.Node, ...
         return
     left, right = (_side_by_side(graph, tuple(side), merged) for side in zip(*pairs.values(), strict=True))
     with graph.inserting_before(root):
-        total = graph.call_function(product_over_samples, (left, right))
+        sides = (graph.call_function(_aten.transpose.int, (side, 1, 2)) for side in (left, right))
+        total = graph.call_function(product, tuple(sides))
         _replace(graph, root, list(pairs), total)
 
 
@@ -102,18 +103,25 @@ def _replace(graph: fx.Graph, root: fx.Node, taken: list[fx.Node], total: fx.Nod
 def _as_pair(graph: fx.Graph, term: fx.Node) -> Pair | None:
     """P and Q with term = P^T Q, if it is such a product of three-dimensional tensors."""
     turned = _turned(term)
-    product = term if turned is None else turned
-    if product.target is not _aten.bmm.default or len(product.users) > 1 or len(term.users) > 1:
+    made = term if turned is None else turned
+    if made.target not in (_aten.bmm.default, PRODUCT) or len(made.users) > 1 or len(term.users) > 1:
         return None
-    left, right = product.args
+    left, right = made.args
     assert isinstance(left, fx.Node)
     assert isinstance(right, fx.Node)
-    source = _turned(left)
-    if source is None:
-        with graph.inserting_after(left):
-            source = graph.call_function(_aten.transpose.int, (left, 1, 2))
-        source.meta["val"] = _value(left).transpose(1, 2)
+    source = _transposed(graph, left)
+    right = _transposed(graph, right) if made.target is PRODUCT else right
     return (source, right) if turned is None else (right, source)
+
+
+def _transposed(graph: fx.Graph, node: fx.Node) -> fx.Node:
+    """A node's transposition: what it is one of, or a new one."""
+    source = _turned(node)
+    if source is None:
+        with graph.inserting_after(node):
+            source = graph.call_function(_aten.transpose.int, (node, 1, 2))
+        source.meta["val"] = _value(node).transpose(1, 2)
+    return source
 
 
 def _turned(node: fx.Node) -> fx.Node | None:
