@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from torch import nn
 
 from panacea.engines.gru import PlainGru, PlainGruCell, gates_of, gru, gru_cell, is_plain_gru
+from tests.gpu.standing_in import stand_in
 
 from .test_layers import ROWS, SIZE, close, copies, draw, weights
 
@@ -60,6 +62,32 @@ def test_plain_gru_cell_is_torchs_with_the_same_names(bias: bool):
     x, h = draw(5, 4), draw(5, 3)
     close(plain(x, h).detach(), original(x, h).detach())
     close(plain(x).detach(), original(x).detach())
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.01])
+def test_a_step_in_bf16_is_as_exact_as_bf16(scale: float):
+    """Also for small weights, whose tanh is about its argument; the state is bf16 as well then."""
+    module = nn.GRUCell(4, 3).double()
+    for parameter in module.parameters():
+        parameter.data *= scale
+    x, h = draw(5, 4), torch.zeros(5, 3, dtype=torch.float64)
+    expected = module(x, h).detach()
+    own = [parameter.detach().float() for parameter in module.parameters()]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        for lead in ((), (1,)):
+            gates = gates_of(*(w.expand(*lead, *w.shape) for w in own))
+            found = gru_cell(x.float().expand(*lead, 5, 4), h.float().expand(*lead, 5, 3), gates)
+            assert found.dtype == torch.bfloat16
+            error = (found.double() - expected).abs().max() / expected.abs().max()
+            assert float(error) < 0.02
+
+
+def test_only_rows_on_a_gpu_are_for_its_kernel():
+    with stand_in():
+        w_ih, w_hh = torch.ones(2, 9, 4).to("cuda"), torch.ones(2, 9, 3).to("cuda")
+        assert gates_of(w_ih, w_hh, None, None).by_kernel
+        assert not gates_of(w_ih[0], w_hh[0], None, None).by_kernel
+    assert not gates_of(torch.ones(2, 9, 4), torch.ones(2, 9, 3), None, None).by_kernel
 
 
 @pytest.mark.parametrize(

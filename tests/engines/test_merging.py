@@ -62,19 +62,25 @@ def test_however_they_are_transposed():
     assert products(turned, *P, *Q) <= 2  # a double transposition may stay as it is
 
 
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this torch has no oneDNN")
 @pytest.mark.parametrize("turned", [False, True])
 def test_products_by_either_library(turned: bool, monkeypatch: pytest.MonkeyPatch):
     """`panacea.engines.products` is given its second factor turned; so may be the whole term."""
     monkeypatch.setattr(of_rows, "_ONEDNN", True)
     monkeypatch.setattr(of_rows, "_LEAST", 1)
-    monkeypatch.setattr(of_rows, "_LEAST_COLUMNS", 1)
+    monkeypatch.setattr(of_rows, "_LEAST_PER_MOVE", 0)
 
     def terms(*g: Tensor) -> tuple[Tensor, ...]:
         pairs = [(p.transpose(1, 2), q.transpose(1, 2)) for p, q in zip(g[:5], g[5:], strict=True)]
         return (sum_of([product(q, p).transpose(1, 2) if turned else product(p, q) for p, q in pairs]),)
 
+    def with_bias(*g: Tensor) -> tuple[Tensor, ...]:
+        pairs = [(p.transpose(1, 2), q.transpose(1, 2)) for p, q in zip(g[:5], g[5:], strict=True)]
+        return (sum_of([product(p, q, torch.ones(2, 4)) for p, q in pairs]),)
+
     given = [tensor.float() for tensor in (*P, *Q)]
     assert products(terms, *given) == 1
+    assert products(with_bias, *given) == 5
 
 
 def test_left_factors_that_are_not_transposed():

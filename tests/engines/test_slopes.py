@@ -92,6 +92,36 @@ def test_when_losses_are_added_up_changes_nothing(method: str, monkeypatch: pyte
     np.testing.assert_allclose(*losses, rtol=1e-12)
 
 
+@pytest.mark.parametrize(("deterministic", "most"), [(False, 2), (True, 0)])
+def test_how_many_losses_wait(deterministic: bool, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So many that they fit, and none in deterministic mode: there its last bits do not depend on who waited."""
+    monkeypatch.setattr("panacea.engines.gradients._MOST_NOTED", {"cpu": 3 * 2 * 7 * 3})  # three of these batches
+    experiment = toy_experiment("fedavg", **{"engine.deterministic": deterministic})
+    assert isinstance(experiment.engine, VectorisedEngine)
+    waiting, call = [], RowGradient.__call__
+
+    def counted(grad: RowGradient, *given: Any, **more: Any) -> Tensor:
+        gradient = call(grad, *given, **more)
+        waiting.append(len(grad.noted))
+        return gradient
+
+    monkeypatch.setattr(RowGradient, "__call__", counted)
+    play(experiment, 1)
+    assert max(waiting) == most
+
+
+def test_steps_of_the_vectorised_engine_have_slopes() -> None:
+    seen = []
+
+    def look(batch: Batch) -> Batch:
+        seen.append(batch.slope is not None)
+        return batch
+
+    run(Changing(look), engine_of("vectorised", seeded(mlp), federation(labels((5,)))), federation(labels((5,))), 1)
+    assert seen
+    assert all(seen)
+
+
 @pytest.mark.parametrize(
     ("scores", "loss"),
     [

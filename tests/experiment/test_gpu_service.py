@@ -116,9 +116,10 @@ def test_one_that_does_not_work_is_ended_and_said(
     monkeypatch.chdir(tmp_path)
     calls = service(begin, trial)
     with pytest.warns(UserWarning, match="does not work here; processes take turns"), gpu_shared_by_processes():
-        assert PIPES not in os.environ
+        meanwhile = PIPES in os.environ, len(calls())
+    assert meanwhile == (False, 2 if begin == ":" else 0)  # it is ended at once, not after hours of runs
     if begin == ":":
-        assert calls()[1].startswith("quit")
+        assert calls()[1:] == [call for call in calls() if call.startswith("quit")]
     elif "late" in begin:
         time.sleep(1.5)
         assert not Path("late").exists()  # what did not come up in time never does
@@ -139,10 +140,20 @@ def test_none_is_begun_beside_the_users_own(
     assert not calls()
 
 
-@pytest.mark.parametrize(("device", "workers", "begun"), [("auto", 2, True), ("auto", 1, False), ("cpu", 2, False)])
+@pytest.mark.parametrize(
+    ("device", "workers", "visible", "begun"),
+    [
+        ("auto", 2, "0", True),
+        ("auto", 2, "", False),
+        ("auto", 2, "-1", False),
+        ("auto", 1, "0", False),
+        ("cpu", 2, "0", False),
+    ],
+)
 def test_a_batch_begins_it_for_several_processes_on_a_gpu(
     device: str,
     workers: int,
+    visible: str,
     begun: bool,
     service: Callable[..., Callable[[], list[str]]],
     tmp_path: Path,
@@ -152,6 +163,7 @@ def test_a_batch_begins_it_for_several_processes_on_a_gpu(
     calls, driver = service(), tmp_path / "driver"
     driver.touch()
     monkeypatch.setattr(batch, "_GPU", driver)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     keys = {"data": "fl60", "data.clients": 6, "method": "separate", "rounds": 1, "local_steps": 1, "device": device}
     jobs = [Job(build_config({**keys, "seed": seed, "out": str(tmp_path / "runs")})) for seed in (0, 1)]
     assert all(one.error is None for one in run_batch(jobs, workers=workers, pages=False))

@@ -153,8 +153,6 @@ def _compile(module: fx.GraphModule, inputs: list[Tensor]) -> Kernel:
         # the generated function, not the module: without checks, all modules would share the code of nn.Module's call
         run = torch.compile(module.forward, fullgraph=True, dynamic=False, options=options)
         return run
-    for node in module.graph.nodes:
-        node.meta.clear()  # values noted when it was recorded, which the compiler would take for its own
     settings = {"config_patches": {"cpp_wrapper": True}}
     run = inductor.standalone_compile(module, [*inputs], dynamic_shapes="from_example_inputs", options=settings)
     return run

@@ -33,6 +33,7 @@ class RowGradient:
         statistics: ``[rows, S]`` of BatchNorm, after the last tracked pass.
         loss: ``[rows]`` summed over the calls so far, but for what `settle` has not added yet.
         noted: values and their weights, of gradients whose losses were not added yet.
+        most_noted: so many numbers are added up at the latest; every step's at once in deterministic mode.
         place: how far the rows are in their streams of noise: a number, or a tensor in a captured step.
         still: ``[rows]`` which rows have taken their steps while others go on; None where none has.
         calls: gradients so far, of every row.
@@ -50,6 +51,8 @@ class RowGradient:
         self.stepped = (0, 0)
         self.loss = torch.zeros(len(counts), dtype=statistics.dtype, device=statistics.device)
         self.noted: list[tuple[Tensor, Tensor]] = []
+        # else losses' last bits would depend on how many steps a captured graph has, and that on the time they took
+        self.most_noted = 1 if engine.precision.deterministic else _MOST_NOTED[self.loss.device.type]
 
     def follow(self, batches: Iterator[tuple[Batch, ...]], first: int = 0) -> Iterator[tuple[Batch, ...]]:
         """The same batches, from some step on; notes on the way which rows have no more steps to take."""
@@ -102,7 +105,7 @@ class RowGradient:
         if self.noted and self.noted[0][0].shape != values.shape:
             self.settle()
         self.noted.append((values, weight))
-        if len(self.noted) * values.numel() >= _MOST_NOTED[values.device.type]:
+        if len(self.noted) * values.numel() >= self.most_noted:
             self.settle()
 
     def settle(self) -> None:

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
-from panacea.engines.products import faster_by_onednn, product
+from panacea.engines.products import is_large, product
 
 __all__ = [
     "conv",
@@ -40,23 +40,18 @@ def split_rows(x: Tensor, rows: int, at: int = 0) -> Tensor:
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """``x [R, ..., I], weight [R, O, I], bias [R, O] -> [R, ..., O]``."""
     flat = x if x.dim() == 3 else x.reshape(x.shape[0], -1, x.shape[-1])
-    if weight.shape[0] == 1 and not faster_by_onednn(flat, weight):  # an ordinary layer is faster than a batch of one
+    if weight.shape[0] == 1 and not is_large(flat, weight):  # an ordinary layer is faster than a batch of one
         return F.linear(x.squeeze(0), weight.squeeze(0), None if bias is None else bias.squeeze(0)).unsqueeze(0)
-    out = _product(flat, weight, bias)
+    out = product(flat, weight, bias)
     return out if x.dim() == 3 else out.reshape((*x.shape[:-1], -1))
-
-
-def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """``x [R, B, I], weight [R, O, I], bias [R, O] -> [R, B, O]``."""
-    if bias is None:
-        return product(x, weight)
-    if faster_by_onednn(x, weight):
-        return product(x, weight) + bias.unsqueeze(1)
-    return torch.baddbmm(bias.unsqueeze(1), x, weight.transpose(1, 2))
 
 
 def linear_columns(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """`linear` with features first: ``x [R, I, B], weight [R, O, I], bias [R, O] -> [R, O, B]``."""
+    turned = x.transpose(1, 2)
+    if is_large(weight, turned):
+        out = product(weight, turned)
+        return out if bias is None else out + bias.unsqueeze(2)
     return torch.bmm(weight, x) if bias is None else torch.baddbmm(bias.unsqueeze(2), weight, x)
 
 
@@ -134,7 +129,7 @@ def _conv_by_patches(
     patches = x.unfold(2, height, layer.stride[0]).unfold(3, width, layer.stride[1])  # [R*B, C, H, W, k, k]
     batch, _, tall, wide = patches.shape[:4]
     patches = split_rows(patches, rows).permute(0, 2, 5, 6, 1, 3, 4).reshape(rows, -1, batch // rows * tall * wide)
-    out = _product(patches.transpose(1, 2), weight.flatten(2), bias)
+    out = product(patches.transpose(1, 2), weight.flatten(2), bias)
     return out.view(batch, tall, wide, out_channels).permute(0, 3, 1, 2)
 
 

@@ -106,7 +106,9 @@ def _as_pair(graph: fx.Graph, term: fx.Node) -> Pair | None:
     made = term if turned is None else turned
     if made.target not in (_aten.bmm.default, PRODUCT) or len(made.users) > 1 or len(term.users) > 1:
         return None
-    left, right = made.args
+    left, right, *bias = made.args
+    if any(bias):
+        return None
     assert isinstance(left, fx.Node)
     assert isinstance(right, fx.Node)
     source = _transposed(graph, left)

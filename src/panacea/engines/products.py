@@ -2,8 +2,8 @@
 
 torch multiplies float32 matrices by MKL, which on an AMD processor does without the widest instructions. oneDNN, which
 torch has for convolutions, uses them: a large product takes half the time. It needs some microseconds to begin, so
-small ones stay with MKL. Which one it is follows from the processor and the shapes alone, so that a run that is resumed
-repeats its bits.
+small ones stay with MKL. Which one it is follows from the processor, the shapes and how the numbers lie, so that a run
+that is resumed repeats its bits. Under autocast (`engine.precision=bf16`) torch chooses.
 """
 
 from __future__ import annotations
@@ -14,42 +14,63 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["PRODUCT", "faster_by_onednn", "product"]
+__all__ = ["PRODUCT", "faster_by_onednn", "is_large", "product"]
 
-_LEAST = 1 << 20  # multiplications of a row from which oneDNN is faster, though it takes row by row
-_LEAST_COLUMNS = 64  # of the result, from which it is also where the left side must be copied into its order first
+_LEAST = 3 << 19  # multiplications of a row from which oneDNN is faster, though it takes row by row
+_LEAST_PER_MOVE = 64  # and for each number that must first be brought into another order
 
 
-def _prefers_onednn() -> bool:
-    """Whether this is such a processor, and torch has what it takes."""
-    about = Path("/proc/cpuinfo")
+def _prefers_onednn(about: Path, capability: str) -> bool:
+    """Whether this is such a processor, by what Linux tells of it and torch uses of it, and torch has oneDNN."""
     amd = about.exists() and "AuthenticAMD" in about.read_text(errors="replace")
     there = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-    return amd and there and torch.backends.cpu.get_cpu_capability() == "AVX512"
+    return amd and there and capability == "AVX512"
 
 
-_ONEDNN = _prefers_onednn()
+_ONEDNN = _prefers_onednn(Path("/proc/cpuinfo"), torch.backends.cpu.get_cpu_capability())
 
 # For torch's compiler and recorder this is one operation; the compiler would take oneDNN's weights for constants.
 # Defined by its schema: calling one that `torch.library.custom_op` makes takes five times as long.
 _library = torch.library.Library("panacea", "DEF")
-_library.define("product(Tensor left, Tensor turned) -> Tensor")
+_library.define("product(Tensor left, Tensor turned, Tensor? bias) -> Tensor")
 PRODUCT = torch.ops.panacea.product.default
 
 
-def _by_onednn(left: Tensor, turned: Tensor) -> Tensor:
+def _by_onednn(left: Tensor, turned: Tensor, bias: Tensor | None) -> Tensor:
     """Row by row."""
-    if left.stride(2) != 1 and turned.shape[1] < left.shape[1]:  # the left one is copied if it lies in columns
-        return _by_onednn(turned, left).transpose(1, 2).contiguous()
+    straight, swapped = _moves(left, turned)
+    if swapped < straight:
+        out = _by_onednn(turned, left, None).transpose(1, 2)
+        return out.contiguous() if bias is None else (out + bias.unsqueeze(1)).contiguous()
+    turned = turned if _is_plain(turned) else turned.contiguous()
     linear = torch.ops.mkldnn._linear_pointwise.default
     if len(left) == 1:
-        whole: Tensor = linear(left.squeeze(0), turned.squeeze(0), None, "none", [], "").unsqueeze(0)
+        shift = None if bias is None else bias.squeeze(0)
+        whole: Tensor = linear(left.squeeze(0), turned.squeeze(0), shift, "none", [], "").unsqueeze(0)
         return whole
-    rows = zip(left.unbind(0), turned.unbind(0), strict=True)
-    return torch.stack([linear(a, b, None, "none", [], "") for a, b in rows])
+    biases = [None] * len(left) if bias is None else bias.unbind(0)
+    rows = zip(left.unbind(0), turned.unbind(0), biases, strict=True)
+    return torch.stack([linear(a, b, shift, "none", [], "") for a, b, shift in rows])
 
 
-def _shaped(left: Tensor, turned: Tensor) -> Tensor:
+def _is_plain(turned: Tensor) -> bool:
+    """Whether its rows or columns lie one behind the other: oneDNN refuses windows that overlap."""
+    (rows, columns), (down, across) = turned.shape[1:], turned.stride()[1:]
+    return (across == 1 and down >= columns) or (down == 1 and across >= rows)
+
+
+def _moves(left: Tensor, turned: Tensor) -> tuple[int, int]:
+    """How many numbers of a row are brought into another order; also where the product is made turned.
+
+    What comes first is copied if it lies in columns; oneDNN does not mind how the second one lies.
+    """
+    if left.stride(2) == 1:
+        return 0, 1
+    (m, k), n = left.shape[1:], turned.shape[1]
+    return m * k, m * n + (0 if turned.stride(2) == 1 else n * k)
+
+
+def _shaped(left: Tensor, turned: Tensor, bias: Tensor | None) -> Tensor:
     return left.new_empty((*left.shape[:2], turned.shape[1]))
 
 
@@ -58,45 +79,63 @@ _library.impl("product", _shaped, "Meta")
 
 
 class _Product(torch.autograd.Function):
-    """``left turned^T`` by `PRODUCT`; its gradients are such products again."""
+    """A large product and its gradients, which are such products again, each by the library that is faster for it."""
 
     @staticmethod
-    def forward(ctx: Any, left: Tensor, turned: Tensor) -> Tensor:
+    def forward(ctx: Any, left: Tensor, turned: Tensor, bias: Tensor | None) -> Tensor:
         ctx.save_for_backward(left, turned)
-        out: Tensor = PRODUCT(left, turned)
-        return out
+        return _by_either(left, turned, bias)
 
     @staticmethod
-    def backward(ctx: Any, *along: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    def backward(ctx: Any, *along: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         left, turned = ctx.saved_tensors
         wanted = ctx.needs_input_grad
         to_left = product(along[0], turned.transpose(1, 2)) if wanted[0] else None
-        return to_left, product(along[0].transpose(1, 2), left.transpose(1, 2)) if wanted[1] else None
+        to_turned = product(along[0].transpose(1, 2), left.transpose(1, 2)) if wanted[1] else None
+        return to_left, to_turned, along[0].sum(1) if wanted[2] else None
 
 
-def faster_by_onednn(left: Tensor, turned: Tensor) -> bool:
-    """Whether this is a product for oneDNN."""
-    if not _ONEDNN or left.dtype != torch.float32 or left.device.type != "cpu":
-        return False
-    columns = turned.shape[1]
-    large = left.shape[1] * left.shape[2] * columns >= _LEAST
-    return large and (left.stride(2) == 1 or columns >= _LEAST_COLUMNS)
-
-
-def product(left: Tensor, turned: Tensor) -> Tensor:
+def product(left: Tensor, turned: Tensor, bias: Tensor | None = None) -> Tensor:
     """Rows of matrices times others that are turned, as a layer's weights are.
 
     Args:
         left: ``[R, M, K]``.
         turned: ``[R, N, K]``.
+        bias: ``[R, N]``, added if given.
 
     Returns:
-        ``left turned^T``, ``[R, M, N]``.
+        ``left turned^T + bias``, ``[R, M, N]``.
     """
-    if not faster_by_onednn(left, turned):
-        return torch.bmm(left, turned.transpose(1, 2))
+    if not is_large(left, turned):
+        return _by_torch(left, turned, bias)
     if not torch.is_grad_enabled():
-        whole: Tensor = PRODUCT(left, turned)
-        return whole
-    out: Tensor = _Product.apply(left, turned)  # type: ignore[no-untyped-call]
+        return _by_either(left, turned, bias)
+    out: Tensor = _Product.apply(left, turned, bias)  # type: ignore[no-untyped-call]
     return out
+
+
+def is_large(left: Tensor, turned: Tensor) -> bool:
+    """Whether oneDNN may be faster for this product, or for its gradients."""
+    if not _ONEDNN or left.dtype != torch.float32 or left.device.type != "cpu" or torch.is_autocast_enabled("cpu"):
+        return False
+    return left.shape[1] * left.shape[2] * turned.shape[1] >= _LEAST
+
+
+def faster_by_onednn(left: Tensor, turned: Tensor) -> bool:
+    """Whether it is for this one."""
+    multiplications = left.shape[1] * left.shape[2] * turned.shape[1]
+    return is_large(left, turned) and multiplications >= _LEAST_PER_MOVE * min(_moves(left, turned))
+
+
+def _by_either(left: Tensor, turned: Tensor, bias: Tensor | None) -> Tensor:
+    """By the library that is faster."""
+    if not faster_by_onednn(left, turned):
+        return _by_torch(left, turned, bias)
+    out: Tensor = PRODUCT(left, turned, bias)
+    return out
+
+
+def _by_torch(left: Tensor, turned: Tensor, bias: Tensor | None) -> Tensor:
+    """Any product, by the library that torch takes."""
+    right = turned.transpose(1, 2)
+    return torch.bmm(left, right) if bias is None else torch.baddbmm(bias.unsqueeze(1), left, right)

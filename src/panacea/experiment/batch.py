@@ -131,7 +131,8 @@ def run_batch(
         return run_on_cluster(jobs, cluster, workers, listener, stop, pages, given)
     listener.on_start(jobs)
     count = min(workers or (1 if nested else available_cores()), len(jobs))  # Ray's workers have the cores already
-    on_gpu = any(config.device != "cpu" for config in configs) and _GPU.exists()
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+    on_gpu = any(config.device != "cpu" for config in configs) and _GPU.exists() and not hidden
     if workers is None and on_gpu:
         count = min(count, len(grouped(configs, 1)), _GPU_PROCESSES)  # a GPU gains by rows, not by processes
     groups = grouped(configs, count)

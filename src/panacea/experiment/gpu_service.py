@@ -62,6 +62,7 @@ def gpu_shared_by_processes() -> Iterator[None]:
         if _ready(keeper) and _usable({**os.environ, **places}):
             os.environ.update(places)
         else:
+            _end(keeper)
             warnings.warn(f"{_COMMAND} does not work here; processes take turns on the GPU", stacklevel=3)
         yield
     finally:
@@ -92,7 +93,7 @@ def _usable(environment: dict[str, str]) -> bool:
 
 
 def _end(keeper: subprocess.Popen[bytes]) -> None:
-    """Let the service end, and the one that keeps it."""
+    """Let the service end, and the one that keeps it; nothing is left to do the second time."""
     assert keeper.stdin is not None
     assert keeper.stdout is not None
     with suppress(OSError):
