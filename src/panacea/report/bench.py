@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -88,5 +89,6 @@ def _panel(axes: Axes, curve: Curve) -> None:
     axes.set_yscale("log")
     every = [ms for point in curve.points for ms in point.ms.values()]
     axes.set_ylim(min(every) / 2, 2 * max(every))  # so that noise does not look like growth
-    axes.set_xlabel(curve.title.replace(" (", "\n("), fontsize=8)
+    grows, _, how = curve.title.partition(" (")
+    axes.set_xlabel("\n".join([grows, *textwrap.wrap(f"({how}" if how else "", 42)]), fontsize=8)
     axes.legend(frameon=False, fontsize=7)
