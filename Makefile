@@ -47,10 +47,10 @@ demo: $(READY) ## train the methods on two embedded data sets and print their ta
 	$(BIN)/panacea report runs/demo
 
 test: $(READY) browser lint ## lint, types, and the tests CI runs (minutes)
-	$(BIN)/python -m pytest -m "not paper and not gpu" -n 2 --durations=20 --cov --cov-report=term:skip-covered
+	$(BIN)/python -m pytest -m "not paper and not gpu" -n 2 --dist worksteal --durations=20 --cov --cov-report=term:skip-covered
 
 test-all: $(READY) browser lint ## also the long tests: published numbers, faults, many kills
-	$(BIN)/python -m pytest -m "not gpu" -n 2 --durations=20 --cov --cov-report=term:skip-covered
+	$(BIN)/python -m pytest -m "not gpu" -n 2 --dist worksteal --durations=20 --cov --cov-report=term:skip-covered
 
 lint: $(READY) ## ruff and mypy
 	$(BIN)/ruff check .

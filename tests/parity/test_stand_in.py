@@ -93,7 +93,7 @@ def test_defences(defence: str) -> None:
 def test_every_method_in_lanes(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In two sides, with their servers on the GPU; what a newcomer trains is in lanes as well."""
     monkeypatch.setattr("panacea.experiment.replicas._TWO_SIDES", 2)
-    compare_with_runs_alone(method, runs=3, rounds=4, **{"engine.server": "device", "eval_every": 2})
+    compare_with_runs_alone(method, runs=3, rounds=3, **{"engine.server": "device", "eval_every": 2})
 
 
 def test_a_large_graph_waits_for_nothing_more(gpu: Machine) -> None:
