@@ -11,6 +11,7 @@ from typing import Any
 from panacea.cli.progress import ProgressBar, say
 from panacea.experiment.config import ExperimentConfig
 from panacea.experiment.experiment import Experiment
+from panacea.experiment.notes import warnings_as_notes
 from panacea.experiment.opening import stored_request
 from panacea.experiment.rundir import RunDirectory
 from panacea.experiment.runner import run_experiment
@@ -56,7 +57,7 @@ def resume_one(path: Path, *, as_json: bool, quiet: bool) -> None:
 
 def _finish(experiment: Experiment, directory: RunDirectory, *, as_json: bool, quiet: bool) -> None:
     already = directory.finished
-    with ProgressBar(quiet) as progress:
+    with ProgressBar(quiet) as progress, warnings_as_notes(progress.on_note):
         summary = train_or_read(experiment, directory, progress)
     print_summary(summary, directory.path, already, as_json=as_json, quiet=quiet)
 

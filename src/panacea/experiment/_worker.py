@@ -18,6 +18,7 @@ from panacea.errors import PanaceaError, RequestError
 from panacea.experiment.batch import STOPPED_EARLY, Finished, Given, Job
 from panacea.experiment.experiment import Experiment
 from panacea.experiment.interrupt import Interrupted
+from panacea.experiment.notes import warnings_as_notes
 from panacea.experiment.replicas import Meeting, run_together
 from panacea.experiment.rundir import RunBusy, RunDirectory
 from panacea.experiment.runner import Callback, run_experiment
@@ -161,14 +162,15 @@ def train_group(
         relay.asked = lambda: told() or asked()
         one(number, relay, join=partial(meeting.join, number), pause=partial(meeting.pause, number))
 
-    if len(jobs) == 1:
-        (number,) = jobs
+    first, *others = jobs
+    with warnings_as_notes(relay_of(first).note):  # of whichever run: they take turns
+        if others:
+            run_together(list(jobs), among_others)
+            return
         try:
-            one(number, relay_of(number))
+            one(first, relay_of(first))
         except KeyboardInterrupt:  # the second one: at once, not saved
-            settle(number, Interrupted("interrupted"))
-    else:
-        run_together(list(jobs), among_others)
+            settle(first, Interrupted("interrupted"))
 
 
 class Channel(Protocol):
