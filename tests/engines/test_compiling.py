@@ -125,11 +125,14 @@ def test_what_cannot_be_compiled_is_traced(
     assert len(made.kernel.traced.traces) == 2
 
 
-def test_the_wait_is_told(uncompiled: list[fx.GraphModule], tmp_path: Path):
+def test_the_wait_is_told(uncompiled: list[fx.GraphModule], tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     made = compiled("mlp")
     with pytest.warns(UserWarning, match=f"local steps compiled in .* s, kept in {tmp_path}"):
         made.kernel(*arguments(made))
     assert made.kernel.waited > 0
+    monkeypatch.setenv("HOME", str(tmp_path.parent))
+    with pytest.warns(UserWarning, match=f"kept in ~/{tmp_path.name} "):
+        made.kernel(*arguments(made, 4))
 
 
 def test_without_a_compiler_the_request_is_refused(monkeypatch: pytest.MonkeyPatch):

@@ -134,7 +134,8 @@ class CompiledKernel:
 
     def _tell(self, seconds: float) -> None:
         self.waited += seconds
-        folder = os.environ.get("TORCHINDUCTOR_CACHE_DIR", "")
+        folder, home = os.environ.get("TORCHINDUCTOR_CACHE_DIR", ""), f"{Path.home()}/"
+        folder = f"~/{folder.removeprefix(home)}" if folder.startswith(home) else folder
         warnings.warn(f"local steps compiled in {seconds:.0f} s, kept in {folder} for the next run", stacklevel=2)
 
 
