@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from panacea.experiment import batch, gpu_service
-from panacea.experiment.batch import Job, run_batch
+from panacea.experiment.batch import Job, Listener, run_batch
 from panacea.experiment.config import build_config
 from panacea.experiment.gpu_service import gpu_shared_by_processes
 
@@ -168,3 +168,22 @@ def test_a_batch_begins_it_for_several_processes_on_a_gpu(
     jobs = [Job(build_config({**keys, "seed": seed, "out": str(tmp_path / "runs")})) for seed in (0, 1)]
     assert all(one.error is None for one in run_batch(jobs, workers=workers, pages=False))
     assert len(calls()) == (2 if begun else 0)
+
+
+def test_a_batch_says_in_its_own_words_that_there_is_none(
+    service: Callable[..., Callable[[], list[str]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service(trial="raise SystemExit(1)")
+    (tmp_path / "driver").touch()
+    monkeypatch.setattr(batch, "_GPU", tmp_path / "driver")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    notes = []
+
+    class Heard(Listener):
+        def on_note(self, number: int, note: str) -> None:
+            notes.append(note)
+
+    keys = {"data": "fl60", "data.clients": 6, "method": "separate", "rounds": 1, "local_steps": 1}
+    jobs = [Job(build_config({**keys, "seed": seed, "out": str(tmp_path / "runs")})) for seed in (0, 1)]
+    run_batch(jobs, workers=2, listener=Heard(), pages=False)
+    assert any("processes take turns on the GPU" in note for note in notes)

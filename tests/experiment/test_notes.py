@@ -76,3 +76,11 @@ def test_a_batch_tells_its_listener(together: bool, tmp_path: Path) -> None:
     heard = _Notes()
     run_batch([Job(build_config({**keys, "seed": seed})) for seed in (0, 1)], workers=1, listener=heard, pages=False)
     assert set(heard.notes) == {"the GPU has too little memory"}
+
+
+@pytest.mark.usefixtures("warning")
+def test_who_calls_from_python_gets_a_warning(tmp_path: Path) -> None:
+    """With nobody else to tell; what is noted while a run is made, too."""
+    keys = {**dict(part.split("=") for part in SMALL), "method": "fedavg", "out": str(tmp_path)}
+    with pytest.warns(UserWarning, match="the GPU has too little memory"):
+        run_batch([Job(build_config(keys))], workers=1, pages=False)

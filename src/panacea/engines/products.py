@@ -1,7 +1,7 @@
 """Large products on a CPU by the faster of torch's two libraries.
 
 torch multiplies float32 matrices by MKL, which on an AMD processor does without the widest instructions. oneDNN, which
-torch has for convolutions, uses them: a large product takes half the time. It needs some microseconds to begin, so
+torch has for convolutions, uses them: the largest products take half the time. It needs some microseconds to begin, so
 small ones stay with MKL. Which one it is follows from the processor, the shapes and how the numbers lie, so that a run
 that is resumed repeats its bits. Under autocast (`engine.precision=bf16`) torch chooses.
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from panacea.errors import RequestError
 from panacea.experiment.config import ExperimentConfig
 from panacea.experiment.gpu_service import gpu_shared_by_processes
 from panacea.experiment.interrupt import Interrupted
+from panacea.experiment.notes import warnings_as_notes
 
 if TYPE_CHECKING:
     from torch import nn
@@ -69,7 +71,8 @@ class Listener:
         """Job `number` was evaluated: its line of `metrics.jsonl`."""
 
     def on_note(self, number: int, note: str) -> None:
-        """Something a user should know about job `number`."""
+        """Something a user should know about job `number`: a warning, unless there is a better place for it."""
+        warnings.warn(note, stacklevel=2)
 
     def on_finish(self, number: int, finished: Finished) -> None:
         """Job `number` came to its end, one way or another."""
@@ -143,7 +146,7 @@ def run_batch(
             return _run_here(jobs, groups, listener, stop, pages, given)
     from panacea.experiment._crew import run_in_processes  # noqa: PLC0415  (only where there are several)
 
-    with gpu_shared_by_processes() if on_gpu else nullcontext():
+    with warnings_as_notes(partial(listener.on_note, 0)), gpu_shared_by_processes() if on_gpu else nullcontext():
         return run_in_processes(jobs, groups, count, listener, stop, pages, given)
 
 

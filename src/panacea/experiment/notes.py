@@ -14,7 +14,7 @@ __all__ = ["warnings_as_notes"]
 def warnings_as_notes(note: Callable[[str], None]) -> Iterator[None]:
     """A `UserWarning` inside is a note, at once, and once for each place and text; other warnings are as before.
 
-    For commands: who calls the package from Python gets warnings.
+    What takes the note may warn in its turn, as `panacea.experiment.batch.Listener` does: that is heard outside.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("default", UserWarning)
@@ -29,7 +29,11 @@ def warnings_as_notes(note: Callable[[str], None]) -> Iterator[None]:
             line: str | None = None,
         ) -> None:
             if issubclass(category, UserWarning):
-                note(str(message))
+                warnings.showwarning = otherwise
+                try:
+                    note(str(message))
+                finally:
+                    warnings.showwarning = show
             else:
                 otherwise(message, category, filename, lineno, file, line)
 
