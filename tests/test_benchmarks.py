@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -38,3 +39,18 @@ def test_benchmark(script: str, options: str, table: str, tmp_path: Path) -> Non
     text = (tmp_path / table).read_text()
     assert "| fedavg |" in text or "| backdoor_patch | fedavg |" in text
     assert f"python benchmarks/{script}" in text
+
+
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this torch has no oneDNN")
+def test_products_by_both_libraries() -> None:
+    """A row for every shape, and one line for a number of rows that is none."""
+    command = [sys.executable, str(ROOT / "benchmarks" / "products.py"), "--rows"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([*command, "1"], env=environment, capture_output=True, text=True, check=True)
+    header, _, *rows = done.stdout.splitlines()
+    assert header.endswith("| taken |")
+    assert len(rows) == 11
+    assert all(float(time) > 0 for row in rows for time in row.split("|")[5:7])
+    wrong = subprocess.run([*command, "0"], env=environment, capture_output=True, text=True, check=False)
+    assert wrong.returncode == 2
+    assert "--rows must be 1 or more" in wrong.stderr
